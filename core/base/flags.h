@@ -1,0 +1,41 @@
+/* Command-line flags from one table per subcommand: parsing, help, nearest-name errors and
+ * completion all come from it. Both "--name value" and "--name=value"; switches take no value.
+ * "--no-NAME" clears a switch. "--" ends flags. A flag may be given once unless LIST. */
+#ifndef ROLLTOP_BASE_FLAGS_H
+#define ROLLTOP_BASE_FLAGS_H
+
+#include "core/base/str.h"
+
+#include <stdio.h>
+
+typedef enum FlagType { FLAG_SWITCH, FLAG_INT, FLAG_DOUBLE, FLAG_STRING, FLAG_LIST } FlagType;
+
+enum { FLAG_LIST_MAX = 1024 };
+
+typedef struct FlagList { /* one or more values, as argparse's nargs="+"; borrowed from argv */
+    const char **items;   /* malloc'ed by flags_parse, freed by flags_free */
+    size_t count;
+} FlagList;
+
+typedef struct FlagSpec {
+    const char *name; /* without the dashes */
+    FlagType type;
+    void *target;     /* bool*, int64_t*, double*, const char**, FlagList*; defaults preset there */
+    double min, max;  /* for INT and DOUBLE; min == max means unbounded */
+    const char *value_name; /* in help; NULL for switches */
+    const char *help;
+    bool *given; /* optional: set when the flag was seen */
+} FlagSpec;
+
+typedef struct FlagRest { /* operands, in order; borrowed from argv */
+    const char **items;   /* malloc'ed */
+    int count;
+} FlagRest;
+
+/* Parses argv[1..]; unknown flags give ERR_ARG naming the flag and the nearest known one. */
+Err flags_parse(const FlagSpec *specs, size_t count, int argc, char **argv, FlagRest *rest,
+                Fault *fault);
+void flags_free(const FlagSpec *specs, size_t count, FlagRest *rest);
+void flags_help(const FlagSpec *specs, size_t count, FILE *out);
+
+#endif

@@ -1,0 +1,31 @@
+/* Files and the user's directories. The only module below app that touches paths by name. */
+#ifndef ROLLTOP_BASE_FS_H
+#define ROLLTOP_BASE_FS_H
+
+#include "core/base/str.h"
+
+/* Whole file into *out (text_init'ed by the caller; its max is the bound). */
+Err fs_read(const char *path, Text *out, Fault *fault);
+/* Temp file in the same directory, fsync, rename, fsync of the directory. */
+Err fs_write_atomic(const char *path, const void *bytes, size_t n, Fault *fault);
+Err fs_mkdirs(const char *path, unsigned mode, Fault *fault); /* like mkdir -p */
+Err fs_remove_tree(const char *path, Fault *fault); /* missing is fine; follows no symlink */
+bool fs_exists(const char *path);
+bool fs_is_dir(const char *path);
+Err fs_free_bytes(const char *path, uint64_t *out, Fault *fault);
+/* dir + "/" + name, malloc'ed. */
+char *fs_join(const char *dir, const char *name);
+/* $XDG_STATE_HOME/rolltop or ~/.local/state/rolltop; made when missing (0700). Malloc'ed. */
+Err fs_state_dir(char **out, Fault *fault);
+/* $XDG_RUNTIME_DIR/rolltop or /tmp/rolltop-UID; made when missing, must be 0700 and ours. */
+Err fs_runtime_dir(char **out, Fault *fault);
+
+/* Read-only mapping of a regular file. n may be 0 (p NULL then). */
+typedef struct FsMap {
+    const unsigned char *p;
+    size_t n;
+} FsMap;
+Err fs_map(const char *path, FsMap *out, Fault *fault);
+void fs_unmap(FsMap *map);
+
+#endif

@@ -1,0 +1,18 @@
+/* xxHash, as digests of artifacts and as keys. */
+#ifndef ROLLTOP_BASE_HASH_H
+#define ROLLTOP_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { DIGEST_TEXT = 33 }; /* 32 hex digits and the NUL */
+
+uint64_t hash64(const void *bytes, size_t n, uint64_t seed); /* XXH3-64 */
+
+typedef struct Hasher Hasher; /* streaming XXH3-128 */
+Hasher *hasher_new(void);
+void hasher_free(Hasher *hasher);
+void hasher_add(Hasher *hasher, const void *bytes, size_t n);
+void hasher_text(const Hasher *hasher, char out[DIGEST_TEXT]); /* canonical, lower-case hex */
+
+#endif

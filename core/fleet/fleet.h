@@ -1,0 +1,60 @@
+/* The fleet as the core sees it: engines by slot, their state, control calls, and generation.
+ * Driver level (libuv, HTTP); decisions are probe.h's. Engine index = slot, 0 … count-1; the
+ * store's engine id is index + 1. Writes probes, states and incarnations to the store itself. */
+#ifndef ROLLTOP_FLEET_FLEET_H
+#define ROLLTOP_FLEET_FLEET_H
+
+#include "core/fleet/probe.h"
+
+typedef struct Fleet Fleet;
+
+enum { FLEET_ENGINES_MAX = 1024 };
+
+typedef struct FleetEngine { /* snapshot, valid until the next event-loop turn */
+    int index;
+    const char *name, *address, *base_url;
+    bool local, admitted, draining; /* admitted: may be given generation */
+    int64_t incarnation;
+    EngineState state;
+    int64_t reported_version, verified_version; /* -1 unknown */
+    int64_t pid;
+} FleetEngine;
+
+typedef struct FleetEvents { /* on the loop thread; any may be NULL */
+    void (*on_state)(int engine, EngineState before, EngineState now, const char *reason,
+                     void *user);
+    void (*on_incarnation)(int engine, int64_t incarnation, void *user); /* fence it */
+    void (*on_frontend)(bool up, const char *reason, void *user);
+    void *user;
+} FleetEvents;
+
+typedef struct FleetConfig {
+    const char *frontend_url;   /* "http://127.0.0.1:8000" */
+    const char *engine_bearer;  /* may be NULL */
+    ProbeSettings probe;
+    int64_t first_engine_id;    /* 1; engines already in the log are found again by name */
+} FleetConfig;
+
+Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConfig *config,
+              const FleetEvents *events, Fleet **out, Fault *fault);
+void fleet_free(Fleet *fleet); /* stops probing; calls in flight end with CANCELLED */
+/* A new slot, or the same slot again when `name` is known: then its address is replaced. */
+Err fleet_add(Fleet *fleet, const char *name, const char *address, bool local, int *index,
+              Fault *fault);
+void fleet_remove(Fleet *fleet, int index, const char *reason); /* row stays, state GONE */
+int fleet_count(const Fleet *fleet);
+FleetEngine fleet_engine(const Fleet *fleet, int index);
+void fleet_set_pid(Fleet *fleet, int index, int64_t pid); /* local parts: known by the core */
+/* Local parts: the process ended or was started; seen before any probe could. */
+void fleet_note_exit(Fleet *fleet, int index, const char *how);
+void fleet_hold(Fleet *fleet, int index, bool paused, bool loading, bool fenced);
+void fleet_set_verified(Fleet *fleet, int index, int64_t policy_version); /* and logs it */
+void fleet_set_admitted(Fleet *fleet, int index, bool admitted);
+bool fleet_frontend_up(const Fleet *fleet);
+
+/* A control call; a reply from another incarnation than the one it was sent to is dropped and
+ * answered as ERR_STATE. */
+Err fleet_call(Fleet *fleet, int index, const EngineCall *call, EngineAnswered on_done, void *user,
+               Fault *fault);
+
+#endif

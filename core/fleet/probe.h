@@ -1,0 +1,47 @@
+/* Engine state from several pieces of evidence; pure. A busy engine is not called dead, a frozen
+ * one with a healthy HTTP server is not called up. The driver sends what probe_due asks for and
+ * feeds answers; every change comes back with its reason. */
+#ifndef ROLLTOP_FLEET_PROBE_H
+#define ROLLTOP_FLEET_PROBE_H
+
+#include "core/fleet/engine_client.h"
+#include "store/store.h"
+
+typedef struct ProbeSettings {
+    int64_t ping_ms, loads_ms, model_ms, health_ms, metrics_ms; /* intervals */
+    int64_t stale_ms;  /* no successful probe for this long: STALE */
+    int64_t dead_ms;   /* … and for this long: DEAD; a refused connection is DEAD at once after */
+    int refused_limit; /*   this many in a row */
+    int64_t stuck_ms;  /* running > 0 and the token counter stands still for this long: STUCK */
+} ProbeSettings;
+ProbeSettings probe_settings_default(void); /* loads and ping 500 ms, dead within 3 s */
+
+typedef struct ProbeState {
+    EngineState state;
+    int64_t since_us;
+    int64_t incarnation;        /* raised when the identity changed */
+    char identity[128];
+    int64_t reported_version;   /* -1 unknown */
+    bool held_paused, held_loading, held_fenced; /* what the control plane did to it */
+    int64_t last_ok_us, last_progress_us, due_us[8], running_since_us;
+    int refused_in_row;
+    bool in_flight[8];
+    double last_tokens, last_running;
+} ProbeState;
+
+typedef struct ProbeVerdict {
+    bool changed;          /* state differs from before */
+    bool new_incarnation;  /* another process answers now */
+    char reason[128];
+} ProbeVerdict;
+
+void probe_init(ProbeState *probe, int64_t now_us);
+/* Kinds to send now, as a bit set (1u << ProbeKind); marks them in flight. */
+unsigned probe_due(ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
+ProbeVerdict probe_answer(ProbeState *probe, const ProbeSettings *settings, ProbeKind kind,
+                          const EngineAnswer *answer, int64_t now_us);
+ProbeVerdict probe_tick(ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
+/* The control plane's own word: paused, loading, fenced. */
+ProbeVerdict probe_hold(ProbeState *probe, bool paused, bool loading, bool fenced, int64_t now_us);
+
+#endif

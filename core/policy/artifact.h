@@ -1,0 +1,22 @@
+/* Check of a published checkpoint before any engine is paused: every tensor present, right shape
+ * and dtype, finite, digest computed, norm jump within bound against the last committed one. */
+#ifndef ROLLTOP_POLICY_ARTIFACT_H
+#define ROLLTOP_POLICY_ARTIFACT_H
+
+#include "core/base/hash.h"
+#include "core/model/config.h"
+
+typedef struct Artifact {
+    char digest[DIGEST_TEXT]; /* as weights_digest */
+    int64_t bytes;
+    int tensors;
+    double *norms;            /* L2 per tensor of model_tensor_spec order; malloc'ed */
+    ModelConfig config;
+} Artifact;
+
+/* `previous` may be NULL; `norm_jump` = largest allowed ratio of a tensor's norm (0: 4.0). */
+Err artifact_check(const char *dir, const Artifact *previous, double norm_jump, Artifact *out,
+                   Fault *fault);
+void artifact_free(Artifact *artifact);
+
+#endif

@@ -1,0 +1,79 @@
+/* The policy transaction as a pure state machine (design §5): every engine on the new policy, or
+ * every engine on the old one. (state, event) -> (state, actions); engines are members by
+ * (index, incarnation); answers from another incarnation or epoch are ignored and counted.
+ *
+ * Order: GATE, CHECK artifact, PAUSE, FLUSH, APPLY, VERIFY, DECIDE (durable, before anybody goes
+ * on), CONTINUE, OPEN; or, when a member cannot be brought over: APPLY again (retries), else
+ * DECIDE roll-back, ROLLBACK (apply the old version), VERIFY it, QUARANTINE who cannot, CONTINUE,
+ * OPEN. A member that dies is dropped from the membership (it is fenced when it comes back). */
+#ifndef ROLLTOP_POLICY_TXN_H
+#define ROLLTOP_POLICY_TXN_H
+
+#include "store/store.h"
+
+typedef struct Txn Txn;
+
+typedef struct TxnMember {
+    int engine;
+    int64_t incarnation;
+} TxnMember;
+
+typedef struct TxnConfig {
+    int64_t txn, from_version, to_version; /* from -1: nothing committed yet (first update) */
+    int apply_retries;     /* per engine, 1 */
+    int flush_retries;     /* 20 */
+    int64_t phase_budget_us[TXN_OPEN + 1]; /* per TxnPhase; 0: default */
+    float canary_tolerance; /* largest |difference| of a canary log-prob; 0: default 0.05 */
+} TxnConfig;
+
+typedef enum TxnActionKind {
+    TXN_ACT_CLOSE_GATE, /* stop starting generation (driver answers at once) */
+    TXN_ACT_CHECK,      /* check the artifact of `version` */
+    TXN_ACT_PAUSE, TXN_ACT_FLUSH,
+    TXN_ACT_APPLY,      /* engine loads `version` */
+    TXN_ACT_READ_VERSION, TXN_ACT_CHECKSUM, TXN_ACT_SCORE, /* the three parts of VERIFY */
+    TXN_ACT_DECIDE,     /* write the decision; answer when it is durable */
+    TXN_ACT_CONTINUE,
+    TXN_ACT_QUARANTINE, /* engine can be brought to neither */
+    TXN_ACT_OPEN_GATE,
+    TXN_ACT_END         /* outcome in `commit`; the transaction is over */
+} TxnActionKind;
+
+typedef struct TxnAction {
+    TxnActionKind kind;
+    int engine;           /* -1: not about one engine */
+    int64_t incarnation, version;
+    bool commit;
+    TxnPhase phase;       /* the phase it belongs to, for the ledger */
+    char reason[128];
+} TxnAction;
+
+typedef struct TxnAnswer { /* answer to an action */
+    TxnActionKind kind;
+    int engine;
+    int64_t incarnation;
+    bool ok;
+    bool unsupported;      /* the engine does not offer this check */
+    int64_t version;       /* READ_VERSION */
+    const char *digest;    /* CHECKSUM; compared between engines */
+    const float *logprobs; /* SCORE */
+    int logprob_count;
+    const char *detail;
+} TxnAnswer;
+
+Txn *txn_new(const TxnConfig *config, const TxnMember *members, int count);
+void txn_free(Txn *txn);
+/* Log-probs of the canary by the trainer's own forward pass of `to_version`; optional. */
+void txn_expect(Txn *txn, const float *logprobs, int count);
+void txn_begin(Txn *txn, int64_t now_us);
+void txn_answer(Txn *txn, const TxnAnswer *answer, int64_t now_us);
+void txn_member_lost(Txn *txn, int engine, int64_t incarnation, int64_t now_us);
+void txn_tick(Txn *txn, int64_t now_us); /* budgets */
+bool txn_next(Txn *txn, TxnAction *out);
+int64_t txn_next_due_us(const Txn *txn); /* when txn_tick must be called at the latest */
+bool txn_over(const Txn *txn, bool *committed);
+/* After a crash: what to do with a transaction of the ledger. Decided commit -> bring every
+ * engine to to_version; not decided or rolled back -> from_version. */
+int64_t txn_recover_version(int64_t from_version, int64_t to_version, int decided);
+
+#endif

@@ -1,0 +1,103 @@
+/* One rollout as a state machine: groups, samples, attempts, admission. Pure:
+ * (state, event) -> (state, actions). No socket, clock, thread or file inside.
+ *
+ * The driver carries out actions in order: START sends one attempt to the frontend, CANCEL closes
+ * one, SCORE computes a reward, DONE hands over the batch. It feeds back every end. Admission:
+ * a sample enters the batch only if every span carries an allowed policy version, counts agree,
+ * log-probs are finite and its end is recognised; what is refused is generated again, and every
+ * fate is told in an action of kind LOG. Bounded retries with back-off; never silent loss. */
+#ifndef ROLLTOP_ROLLOUT_ROLLOUT_H
+#define ROLLTOP_ROLLOUT_ROLLOUT_H
+
+#include "core/base/str.h"
+#include "store/store.h"
+
+typedef struct Rollout Rollout;
+
+typedef struct RolloutConfig {
+    int64_t step;
+    bool eval;
+    int samples_per_group;        /* n */
+    int max_in_flight;            /* concurrency over the whole fleet */
+    int64_t policy_version;       /* spans must carry it … */
+    int64_t max_staleness;        /* … or be at most this much older */
+    int32_t vocab;
+    int max_attempts;             /* per sample before the rollout fails by name */
+    int64_t retry_min_us, retry_max_us; /* back-off; Retry-After wins inside the bounds */
+    int64_t first_sample, first_group;  /* ids to give out */
+} RolloutConfig;
+
+typedef struct RolloutGroup { /* what the driver knows of a prompt */
+    int64_t prompt_index;
+    const int32_t *ids;  /* borrowed until the rollout is freed */
+    size_t id_count;
+} RolloutGroup;
+
+typedef enum RolloutActionKind {
+    ROLLOUT_START,   /* sample, attempt, group */
+    ROLLOUT_CANCEL,  /* sample, attempt */
+    ROLLOUT_SCORE,   /* sample: accepted, wants its reward */
+    ROLLOUT_LOG,     /* sample, attempt ended with fate and reason */
+    ROLLOUT_DONE,    /* every group complete and scored */
+    ROLLOUT_FAILED   /* reason: attempts exhausted for `sample` */
+} RolloutActionKind;
+
+typedef struct RolloutAction {
+    RolloutActionKind kind;
+    int64_t sample, group;
+    int group_index, attempt;
+    SampleFate fate;
+    char reason[96];
+} RolloutAction;
+
+/* End of one attempt as the generation client reports it. Arrays are copied when accepted. */
+typedef struct RolloutAttemptEnd {
+    int64_t sample;
+    int attempt;
+    bool whole;             /* a recognised terminal state: stop or length */
+    bool retry_elsewhere;   /* the failure says nothing about the sample */
+    const char *finish;     /* "stop", "length", "abort" or the failure's name */
+    double retry_after_s;   /* < 0: none */
+    const int32_t *ids;
+    const float *logprobs;
+    size_t count;
+    const SampleSpan *spans;
+    size_t span_count;
+    Str text;
+} RolloutAttemptEnd;
+
+typedef struct RolloutSample { /* an accepted sample, for training and the log */
+    int64_t sample, group;
+    int group_index, attempt;
+    const int32_t *ids;
+    const float *logprobs;
+    size_t count;
+    const SampleSpan *spans;
+    size_t span_count;
+    Str text;
+    const char *finish;
+    double reward;
+    bool scored;
+} RolloutSample;
+
+Rollout *rollout_new(const RolloutConfig *config, const RolloutGroup *groups, int group_count);
+void rollout_free(Rollout *rollout);
+/* Events. Actions are read with rollout_next until it gives false. */
+void rollout_begin(Rollout *rollout, int64_t now_us);
+void rollout_attempt_end(Rollout *rollout, const RolloutAttemptEnd *end, int64_t now_us);
+void rollout_reward(Rollout *rollout, int64_t sample, double reward, int64_t now_us);
+void rollout_gate(Rollout *rollout, bool open, int64_t now_us); /* closed: starts nothing new */
+void rollout_tick(Rollout *rollout, int64_t now_us);            /* retries that became due */
+void rollout_abort(Rollout *rollout, int64_t now_us);           /* cancels everything in flight */
+bool rollout_next(Rollout *rollout, RolloutAction *out);
+int64_t rollout_next_due_us(const Rollout *rollout);            /* 0: nothing waits for time */
+
+int rollout_in_flight(const Rollout *rollout);
+int rollout_accepted(const Rollout *rollout);
+int rollout_wanted(const Rollout *rollout);
+bool rollout_complete(const Rollout *rollout);
+/* Accepted samples in order of group, then sample. */
+int rollout_samples(const Rollout *rollout, const RolloutSample **out);
+int64_t rollout_last_sample(const Rollout *rollout); /* highest id given out */
+
+#endif
