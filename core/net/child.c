@@ -1,0 +1,617 @@
+/* fork and exec by hand instead of uv_spawn: only so can the child set PR_SET_PDEATHSIG between
+ * the two, which also covers programs that are not ours (kubectl, a plug-in's interpreter). The
+ * end is seen through SIGCHLD on the loop. Tens of children, thousands of lines a second. */
+#include "core/net/child.h"
+
+#include "core/base/mem.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum {
+    CHILD_LINE_DEFAULT = 8192,
+    CHILD_LINE_LIMIT = 1 << 20,
+    CHILD_READ_CHUNK = 65536,
+    CHILD_DRAIN_MS = 500,     /* for output behind the exit: a stray grandchild may hold the pipe */
+    CHILD_REAP_MS = 2000,     /* after a kill; a process that the kernel cannot end is given up */
+    CHILD_FD_CHANNEL = 3,
+    CHILD_FD_LIFE = 4,
+    CHILD_ENV_MAX = 4096
+};
+#define CHILD_ENV_PARENT "ROLLTOP_PARENT_PID"
+#define CHILD_ENV_LIFE "ROLLTOP_LIFE_FD"
+
+typedef struct ChildOutput { /* stdout or stderr */
+    uv_pipe_t pipe;
+    bool open, is_stderr;
+    char *line;
+    size_t used;
+    uint64_t cut; /* bytes of the present line that did not fit */
+    Child *child;
+} ChildOutput;
+
+struct Child {
+    uv_loop_t *loop;
+    uv_signal_t sigchld;
+    uv_timer_t timer;
+    uv_pipe_t channel;
+    ChildOutput out[2];
+    char *name;
+    char *chunk; /* CHILD_READ_CHUNK, shared by both outputs: a read is used up in its callback */
+    size_t max_line;
+    int life_fd; /* write end; the child's read end sees the hang-up when we die */
+    int pid;
+    int handles; /* open handles; memory goes with the last one */
+    bool has_channel, exited, told, freed, stopping, closing;
+    int64_t status;
+    int signal;
+    void (*on_line)(Child *child, bool is_stderr, Str line, void *user);
+    void (*on_exit)(Child *child, int64_t status, int signal, void *user);
+    void *user;
+};
+
+typedef struct ChildPlan { /* everything that the forked side needs, made before the fork */
+    const char *file;
+    char *const *argv;
+    char **env;
+    const char *cwd;
+    pid_t parent;
+    int fds[5]; /* what becomes 0 … 4; -1: closed there */
+    int report;
+} ChildPlan;
+
+typedef struct ChildTrouble { /* sent over the report pipe when exec did not happen */
+    int stage;            /* 0 descriptors, 1 directory, 2 exec */
+    int error;
+} ChildTrouble;
+
+/* ---- the forked side: async-signal-safe calls only ---- */
+
+static void forked_fail(const ChildPlan *plan, int stage, int error)
+{
+    ChildTrouble trouble = {stage, error};
+    ssize_t sent = write(plan->report, &trouble, sizeof trouble);
+    _exit(sent < 0 ? 126 : 127);
+}
+
+static void forked_descriptors(ChildPlan *plan)
+{
+    /* First all out of the way of 0 … 4, then each to its place. */
+    for (int i = 0; i < 5; i++) {
+        if (plan->fds[i] >= 0) {
+            plan->fds[i] = fcntl(plan->fds[i], F_DUPFD_CLOEXEC, 16);
+            if (plan->fds[i] < 0) {
+                forked_fail(plan, 0, errno);
+            }
+        }
+    }
+    int report = fcntl(plan->report, F_DUPFD_CLOEXEC, 16);
+    if (report < 0) {
+        forked_fail(plan, 0, errno);
+    }
+    plan->report = report;
+    for (int i = 0; i < 5; i++) {
+        if (plan->fds[i] < 0) {
+            close(i);
+        } else if (dup2(plan->fds[i], i) < 0) {
+            forked_fail(plan, 0, errno);
+        }
+    }
+    /* A library that forgot close-on-exec must not lend its sockets. Old kernels say ENOSYS. */
+    (void)close_range(CHILD_FD_LIFE + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+}
+
+static void forked_main(ChildPlan *plan)
+{
+    for (int s = 1; s < NSIG; s++) {
+        (void)signal(s, SIG_DFL);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != plan->parent) {
+        _exit(127); /* the parent died before the line above could take effect */
+    }
+    forked_descriptors(plan);
+    if (plan->cwd && chdir(plan->cwd) != 0) {
+        forked_fail(plan, 1, errno);
+    }
+    execvpe(plan->file, plan->argv, plan->env);
+    forked_fail(plan, 2, errno);
+}
+
+/* ---- lines ---- */
+
+static void output_emit(ChildOutput *out)
+{
+    Child *child = out->child;
+    char mark[64];
+    size_t used = out->used;
+    if (out->cut > 0) {
+        int n = snprintf(mark, sizeof mark, " [cut %llu bytes]", (unsigned long long)out->cut);
+        memcpy(out->line + used, mark, (size_t)n); /* the buffer has room for the mark behind max */
+        used += (size_t)n;
+    } else if (used > 0 && out->line[used - 1] == '\r') {
+        used--;
+    }
+    out->used = 0;
+    out->cut = 0;
+    if (child->on_line && !child->freed) {
+        child->on_line(child, out->is_stderr, (Str){out->line, used}, child->user);
+    }
+}
+
+static void output_take(ChildOutput *out, const char *bytes, size_t n)
+{
+    while (n > 0) {
+        const char *newline = memchr(bytes, '\n', n);
+        size_t part = newline ? (size_t)(newline - bytes) : n;
+        size_t room = out->child->max_line - out->used;
+        size_t fits = part < room ? part : room;
+        memcpy(out->line + out->used, bytes, fits);
+        out->used += fits;
+        out->cut += part - fits;
+        if (newline) {
+            output_emit(out);
+            part++;
+        }
+        bytes += part;
+        n -= part;
+    }
+}
+
+/* ---- ends ---- */
+
+static void child_release(Child *child)
+{
+    if (--child->handles > 0) {
+        return;
+    }
+    if (child->life_fd >= 0) {
+        close(child->life_fd);
+    }
+    for (int i = 0; i < 2; i++) {
+        free(child->out[i].line);
+    }
+    free(child->chunk);
+    free(child->name);
+    free(child);
+}
+
+static void on_signal_closed(uv_handle_t *handle)
+{
+    child_release((Child *)handle->data);
+}
+
+static void on_channel_closed(uv_handle_t *handle)
+{
+    /* `data` of the channel belongs to whoever reads it. */
+    child_release((Child *)(void *)((char *)handle - offsetof(Child, channel)));
+}
+
+static void on_output_closed(uv_handle_t *handle)
+{
+    child_release(((ChildOutput *)handle->data)->child);
+}
+
+static void output_close(ChildOutput *out)
+{
+    if (out->open) {
+        out->open = false;
+        uv_close((uv_handle_t *)&out->pipe, on_output_closed);
+    }
+}
+
+/* Closes what is left; the memory follows when libuv has told all of it. */
+static void child_close(Child *child)
+{
+    if (child->closing) {
+        return;
+    }
+    child->closing = true;
+    output_close(&child->out[0]);
+    output_close(&child->out[1]);
+    if (child->has_channel) {
+        uv_close((uv_handle_t *)&child->channel, on_channel_closed);
+    }
+    uv_close((uv_handle_t *)&child->timer, on_signal_closed);
+    uv_close((uv_handle_t *)&child->sigchld, on_signal_closed);
+}
+
+static void child_tell(Child *child)
+{
+    if (child->freed) {
+        child_close(child);
+        return;
+    }
+    if (!child->told) {
+        child->told = true;
+        uv_timer_stop(&child->timer);
+        uv_signal_stop(&child->sigchld);
+        child->on_exit(child, child->status, child->signal, child->user);
+    }
+}
+
+static void on_drain_over(uv_timer_t *timer)
+{
+    Child *child = timer->data;
+    output_close(&child->out[0]);
+    output_close(&child->out[1]);
+    child_tell(child);
+}
+
+static void output_end(ChildOutput *out)
+{
+    Child *child = out->child;
+    if (out->used > 0 || out->cut > 0) {
+        output_emit(out); /* a last line without its newline */
+    }
+    output_close(out);
+    if (child->exited && !child->out[0].open && !child->out[1].open && !child->told) {
+        child_tell(child);
+    }
+}
+
+static void on_output_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
+{
+    ChildOutput *out = handle->data;
+    (void)suggested;
+    *buffer = uv_buf_init(out->child->chunk, CHILD_READ_CHUNK);
+}
+
+static void on_output_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *buffer)
+{
+    ChildOutput *out = stream->data;
+    if (n < 0) {
+        output_end(out);
+    } else if (n > 0 && !out->child->freed) {
+        output_take(out, buffer->base, (size_t)n);
+    }
+}
+
+static void on_sigchld(uv_signal_t *handle, int number)
+{
+    Child *child = handle->data;
+    (void)number;
+    if (child->exited) {
+        return;
+    }
+    /* WNOWAIT: while the leader is a zombie its group number is ours, so the sweep of what it
+     * left behind cannot hit a stranger. */
+    siginfo_t info = {0};
+    if (waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == 0) {
+        return;
+    }
+    kill(-child->pid, SIGKILL);
+    int status = 0;
+    (void)waitpid(child->pid, &status, 0);
+    child->exited = true;
+    child->status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    child->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    if (child->freed || (!child->out[0].open && !child->out[1].open)) {
+        child_tell(child);
+    } else {
+        uv_timer_start(&child->timer, on_drain_over, CHILD_DRAIN_MS, 0);
+    }
+}
+
+/* ---- start ---- */
+
+static bool env_names_same(const char *a, const char *b)
+{
+    size_t n = strcspn(a, "=");
+    return strncmp(a, b, n) == 0 && b[n] == '=';
+}
+
+/* The parent's environment, the extras over it, ours last; NULL when there are too many. */
+static char **env_build(const char *const *extra, char *parent, char *life)
+{
+    size_t own = 0;
+    size_t more = 0;
+    while (environ && environ[own]) {
+        own++;
+    }
+    while (extra && extra[more]) {
+        more++;
+    }
+    if (own + more > CHILD_ENV_MAX) {
+        return NULL;
+    }
+    char **env = xcalloc(own + more + 3, sizeof *env);
+    size_t n = 0;
+    for (size_t i = 0; i < own; i++) {
+        bool hidden = env_names_same(CHILD_ENV_PARENT "=", environ[i]) ||
+                      env_names_same(CHILD_ENV_LIFE "=", environ[i]);
+        for (size_t j = 0; j < more && !hidden; j++) {
+            hidden = env_names_same(extra[j], environ[i]);
+        }
+        if (!hidden) {
+            env[n++] = environ[i];
+        }
+    }
+    for (size_t j = 0; j < more; j++) {
+        env[n++] = (char *)(uintptr_t)extra[j];
+    }
+    env[n++] = parent;
+    env[n++] = life;
+    return env;
+}
+
+typedef struct ChildPipes { /* [0] our end, [1] the child's */
+    int out[2], err[2], channel[2], life[2], report[2];
+    int null_fd;
+} ChildPipes;
+
+static void pipes_init(ChildPipes *pipes)
+{
+    int *all = (int *)pipes;
+    for (size_t i = 0; i < sizeof *pipes / sizeof(int); i++) {
+        all[i] = -1;
+    }
+}
+
+static void pipes_close(ChildPipes *pipes)
+{
+    int *all = (int *)pipes;
+    for (size_t i = 0; i < sizeof *pipes / sizeof(int); i++) {
+        if (all[i] >= 0) {
+            close(all[i]);
+            all[i] = -1;
+        }
+    }
+}
+
+static Err pipes_open(ChildPipes *pipes, bool channel, const char *name, Fault *fault)
+{
+    pipes_init(pipes);
+    int life[2] = {-1, -1};
+    if (pipe2(pipes->out, O_CLOEXEC) != 0 || pipe2(pipes->err, O_CLOEXEC) != 0 ||
+        pipe2(pipes->report, O_CLOEXEC) != 0 || pipe2(life, O_CLOEXEC) != 0 ||
+        (pipes->null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) < 0 ||
+        (channel &&
+         socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pipes->channel) != 0)) {
+        int error = errno;
+        if (life[0] >= 0) {
+            close(life[0]);
+            close(life[1]);
+        }
+        pipes_close(pipes);
+        return fault_set_sys(fault, ERR_IO, error, "raise the limit of open files (ulimit -n)",
+                             "cannot open the pipes of %s", name);
+    }
+    pipes->life[0] = life[1]; /* ours is the write end here */
+    pipes->life[1] = life[0];
+    return ERR_OK;
+}
+
+static Err child_fork(Child *child, const ChildSpec *spec, ChildPipes *pipes, Fault *fault)
+{
+    char parent[64];
+    char life[64];
+    snprintf(parent, sizeof parent, CHILD_ENV_PARENT "=%ld", (long)getpid());
+    snprintf(life, sizeof life, CHILD_ENV_LIFE "=%d", CHILD_FD_LIFE);
+    ChildPlan plan = {
+        .file = spec->argv[0],
+        .argv = (char *const *)(uintptr_t)spec->argv,
+        .env = env_build(spec->env, parent, life),
+        .cwd = spec->cwd,
+        .parent = getpid(),
+        .fds = {pipes->null_fd, pipes->out[1], pipes->err[1], pipes->channel[1], pipes->life[1]},
+        .report = pipes->report[1],
+    };
+    if (!plan.env) {
+        return fault_set(fault, ERR_LIMIT, "shorten the environment",
+                         "the environment of %s has over %d entries", spec->name, CHILD_ENV_MAX);
+    }
+    /* No signal may reach the copy while it still has our handlers: they write to our pipes. */
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pid_t pid = fork();
+    int error = errno;
+    if (pid == 0) {
+        forked_main(&plan);
+        _exit(127);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    free(plan.env);
+    if (pid < 0) {
+        return fault_set_sys(fault, ERR_IO, error, "end other processes or raise ulimit -u",
+                             "cannot start %s", spec->name);
+    }
+    close(pipes->report[1]);
+    pipes->report[1] = -1;
+    ChildTrouble trouble = {0, 0};
+    ssize_t n;
+    do {
+        n = read(pipes->report[0], &trouble, sizeof trouble);
+    } while (n < 0 && errno == EINTR);
+    if (n == 0) { /* exec closed it */
+        child->pid = (int)pid;
+        return ERR_OK;
+    }
+    (void)waitpid(pid, NULL, 0);
+    if (n != sizeof trouble) {
+        return fault_set(fault, ERR_IO, NULL, "%s ended before it could start", spec->name);
+    }
+    static const char *const stages[] = {"set up the descriptors", "enter the directory",
+                                         "execute the program"};
+    return fault_set_sys(fault, trouble.error == ENOENT ? ERR_NOT_FOUND : ERR_IO, trouble.error,
+                         "check the path and its permissions", "%s: cannot %s %s", spec->name,
+                         stages[trouble.stage], trouble.stage == 1 ? spec->cwd : spec->argv[0]);
+}
+
+static void output_start(Child *child, int index, int fd)
+{
+    ChildOutput *out = &child->out[index];
+    out->child = child;
+    out->is_stderr = index == 1;
+    out->line = xcalloc(child->max_line + 64, 1);
+    uv_pipe_init(child->loop, &out->pipe, 0);
+    out->pipe.data = out;
+    child->handles++;
+    out->open = true;
+    if (uv_pipe_open(&out->pipe, fd) != 0) {
+        close(fd); /* cannot happen with a fresh pipe; the reader then sees an end at once */
+        output_close(out);
+        return;
+    }
+    uv_read_start((uv_stream_t *)&out->pipe, on_output_alloc, on_output_read);
+}
+
+static Child *child_new(uv_loop_t *loop, const ChildSpec *spec)
+{
+    Child *child = xcalloc(1, sizeof *child);
+    child->loop = loop;
+    child->name = xstrdup(spec->name);
+    child->chunk = xcalloc(CHILD_READ_CHUNK, 1);
+    child->max_line = spec->max_line ? spec->max_line : CHILD_LINE_DEFAULT;
+    if (child->max_line > CHILD_LINE_LIMIT) {
+        child->max_line = CHILD_LINE_LIMIT;
+    }
+    child->life_fd = -1;
+    child->on_line = spec->on_line;
+    child->on_exit = spec->on_exit;
+    child->user = spec->user;
+    uv_signal_init(loop, &child->sigchld);
+    uv_timer_init(loop, &child->timer);
+    child->sigchld.data = child;
+    child->timer.data = child;
+    child->handles = 2;
+    return child;
+}
+
+Err child_start(uv_loop_t *loop, const ChildSpec *spec, Child **out, Fault *fault)
+{
+    assert(spec->name && spec->argv && spec->argv[0] && spec->on_exit);
+    *out = NULL;
+    ChildPipes pipes;
+    Err err = pipes_open(&pipes, spec->channel, spec->name, fault);
+    if (err) {
+        return err;
+    }
+    Child *child = child_new(loop, spec);
+    /* Watching starts before the fork, so that no end can be missed. */
+    int uv = uv_signal_start(&child->sigchld, on_sigchld, SIGCHLD);
+    if (uv) {
+        err = fault_set(fault, ERR_IO, NULL, "cannot watch %s: %s", spec->name, uv_strerror(uv));
+    } else {
+        err = child_fork(child, spec, &pipes, fault);
+    }
+    if (err) {
+        pipes_close(&pipes);
+        child->freed = true;
+        child_close(child);
+        return err;
+    }
+    child->life_fd = pipes.life[0];
+    output_start(child, 0, pipes.out[0]);
+    output_start(child, 1, pipes.err[0]);
+    pipes.life[0] = pipes.out[0] = pipes.err[0] = -1;
+    if (spec->channel) {
+        child->has_channel = true;
+        child->handles++;
+        uv_pipe_init(loop, &child->channel, 0);
+        if (uv_pipe_open(&child->channel, pipes.channel[0]) == 0) {
+            pipes.channel[0] = -1;
+        }
+    }
+    pipes_close(&pipes);
+    *out = child;
+    return ERR_OK;
+}
+
+int child_pid(const Child *child)
+{
+    return child->pid;
+}
+
+uv_stream_t *child_channel(Child *child)
+{
+    return child->has_channel ? (uv_stream_t *)&child->channel : NULL;
+}
+
+static void on_grace_over(uv_timer_t *timer)
+{
+    Child *child = timer->data;
+    child_kill(child, SIGKILL);
+}
+
+void child_stop(Child *child, int64_t grace_ms)
+{
+    if (child->exited || child->stopping) {
+        return;
+    }
+    child->stopping = true;
+    child_kill(child, grace_ms > 0 ? SIGTERM : SIGKILL);
+    if (grace_ms > 0) {
+        uv_update_time(child->loop); /* a caller that blocked before must not shorten the grace */
+        uv_timer_start(&child->timer, on_grace_over, (uint64_t)grace_ms, 0);
+    }
+}
+
+void child_kill(Child *child, int signal)
+{
+    if (!child->exited && child->pid > 0) {
+        kill(-child->pid, signal);
+    }
+}
+
+static void on_reap_over(uv_timer_t *timer)
+{
+    child_close(timer->data);
+}
+
+void child_free(Child *child)
+{
+    if (!child || child->freed) {
+        return;
+    }
+    child->freed = true;
+    if (child->exited) {
+        child_close(child);
+        return;
+    }
+    child_kill(child, SIGKILL);
+    uv_timer_start(&child->timer, on_reap_over, CHILD_REAP_MS, 0); /* SIGCHLD comes first */
+}
+
+void child_die_with_parent(void)
+{
+    const char *parent = getenv(CHILD_ENV_PARENT);
+    const char *life = getenv(CHILD_ENV_LIFE);
+    int64_t pid = 0;
+    int64_t fd = -1;
+    if (!parent || !str_to_i64(str_from(parent), &pid)) {
+        return; /* started by hand: lives as long as its user likes */
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != (pid_t)pid) {
+        _exit(125);
+    }
+    /* Second net, where the first is lost (a change of credentials clears it): the hang-up of the
+     * life pipe is turned into a signal by the kernel, with no thread that waits for it. */
+    if (life && str_to_i64(str_from(life), &fd) && fd > 2 && fd < 1024 &&
+        fcntl((int)fd, F_SETFD, FD_CLOEXEC) == 0) {
+        (void)fcntl((int)fd, F_SETOWN, getpid());
+        (void)fcntl((int)fd, F_SETSIG, SIGKILL);
+        int flags = fcntl((int)fd, F_GETFL);
+        if (flags >= 0) {
+            (void)fcntl((int)fd, F_SETFL, flags | O_ASYNC | O_NONBLOCK);
+        }
+    }
+    unsetenv(CHILD_ENV_PARENT); /* they speak of this process, not of what it starts */
+    unsetenv(CHILD_ENV_LIFE);
+}
