@@ -1,0 +1,51 @@
+#include "core/base/hash.h"
+
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+uint64_t hash64(const void *bytes, size_t n, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(n ? bytes : "", n, seed);
+}
+
+struct Hasher {
+    XXH3_state_t *state;
+};
+
+Hasher *hasher_new(void)
+{
+    Hasher *hasher = xcalloc(1, sizeof *hasher);
+    hasher->state = XXH3_createState();
+    if (!hasher->state) {
+        abort(); /* a few hundred bytes: as for x-allocators */
+    }
+    XXH3_128bits_reset(hasher->state);
+    return hasher;
+}
+
+void hasher_free(Hasher *hasher)
+{
+    if (hasher) {
+        XXH3_freeState(hasher->state);
+        free(hasher);
+    }
+}
+
+void hasher_add(Hasher *hasher, const void *bytes, size_t n)
+{
+    if (n) {
+        XXH3_128bits_update(hasher->state, bytes, n);
+    }
+}
+
+void hasher_text(const Hasher *hasher, char out[DIGEST_TEXT])
+{
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(hasher->state));
+    for (size_t i = 0; i < sizeof canonical.digest; i++) {
+        snprintf(out + 2 * i, 3, "%02x", canonical.digest[i]);
+    }
+}
