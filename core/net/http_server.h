@@ -28,8 +28,13 @@ typedef struct HttpServerConfig {
      * closed. The handler may answer at once or keep `exchange` and answer later. */
     void (*on_request)(HttpExchange *exchange, void *user);
     /* The client went away (read-side EOF, reset) before the answer was whole. The exchange is
-     * dead after this returns. Not called for answered exchanges. May be NULL. */
+     * dead after this returns. Not called for answered exchanges, nor from http_server_free.
+     * May be NULL. */
     void (*on_gone)(HttpExchange *exchange, void *user);
+    /* A request that the server itself refuses: 400 (not HTTP), 408, 413, 431. Must answer with
+     * http_reply before it returns; the connection is closed behind the answer. NULL: an error
+     * object in the shape that SGLang and Dynamo share. */
+    void (*on_refused)(HttpExchange *exchange, int status, const char *why, void *user);
     void *user;
 } HttpServerConfig;
 
@@ -47,6 +52,7 @@ Str http_query(const HttpExchange *exchange); /* raw, without '?' */
 bool http_query_get(const HttpExchange *exchange, const char *key, Text *out);
 Str http_header(const HttpExchange *exchange, const char *name); /* case-insensitive */
 Str http_body(const HttpExchange *exchange);
+bool http_peer_is_loopback(const HttpExchange *exchange);
 void http_set_user(HttpExchange *exchange, void *user); /* per-exchange pointer */
 void *http_get_user(const HttpExchange *exchange);
 
@@ -56,7 +62,9 @@ void http_reply(HttpExchange *exchange, int status, const char *content_type, St
 void http_reply_json(HttpExchange *exchange, int status, const Text *json);
 void http_stream_begin(HttpExchange *exchange, int status, const char *content_type,
                        const char *const *headers);
-bool http_stream_write(HttpExchange *exchange, Str piece); /* false: reader too slow, closed */
+/* One HTTP chunk. False: the connection is being closed (reader too slow, or gone); on_gone
+ * follows from the event loop unless http_stream_end comes first. */
+bool http_stream_write(HttpExchange *exchange, Str piece);
 void http_stream_end(HttpExchange *exchange);
 /* Faults and tests: cut the connection without finishing the answer. */
 void http_drop(HttpExchange *exchange);
