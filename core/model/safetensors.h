@@ -7,15 +7,19 @@
 
 typedef enum StDtype {
     ST_BOOL, ST_U8, ST_I8, ST_I16, ST_U16, ST_F16, ST_BF16, ST_I32, ST_U32, ST_F32,
-    ST_F64, ST_I64, ST_U64, ST_F8_E4M3, ST_F8_E5M2
+    ST_F64, ST_I64, ST_U64, ST_F8_E4M3, ST_F8_E5M2,
+    /* known to the format, carried but not computed with */
+    ST_F4, ST_F6_E2M3, ST_F6_E3M2, ST_F8_E8M0, ST_F8_E4M3FNUZ, ST_F8_E5M2FNUZ, ST_C64
 } StDtype;
-size_t st_dtype_size(StDtype dtype);
+size_t st_dtype_size(StDtype dtype); /* bytes; 0 for the types below one byte */
+size_t st_dtype_bits(StDtype dtype);
 const char *st_dtype_name(StDtype dtype);
 
 enum { ST_RANK_MAX = 16 };
 
 typedef struct StTensor {
     const char *name; /* owned by the file, NUL-terminated */
+    size_t name_n;    /* bytes; a name may hold NUL */
     StDtype dtype;
     int rank;
     int64_t shape[ST_RANK_MAX];
@@ -24,6 +28,10 @@ typedef struct StTensor {
 } StTensor;
 
 typedef struct StFile StFile; /* one mapped file */
+/* ERR_FORMAT names the problem by one of the reference's classes: "header too small", "header
+ * too large", "invalid header length", "invalid UTF-8", "invalid JSON", "invalid offset", "size
+ * mismatch", "overflow", "not fully covered", "sub-byte". Stricter than the reference: duplicate
+ * names and a blank before the header are refused, and more than ST_RANK_MAX dimensions. */
 Err st_open(const char *path, StFile **out, Fault *fault);
 void st_close(StFile *file);
 size_t st_count(const StFile *file);

@@ -1,0 +1,21 @@
+/* The header of a safetensors file, parsed and judged; private to core/model. */
+#ifndef ROLLTOP_MODEL_ST_HEADER_H
+#define ROLLTOP_MODEL_ST_HEADER_H
+
+#include "core/model/safetensors.h"
+
+typedef struct StHeader {
+    StTensor *tensors; /* sorted by place of their data */
+    size_t count;
+    char **metadata; /* key, value, key, value, … */
+    size_t metadata_count;
+    uint32_t *slots; /* open addressing: 1 + index of a tensor; slot_count is a power of two */
+    size_t slot_count;
+} StHeader;
+
+/* `file` is the whole file, which must outlive the header. */
+Err st_header_parse(Str file, const char *path, StHeader *out, Fault *fault);
+void st_header_free(StHeader *header);
+const StTensor *st_header_find(const StHeader *header, Str name);
+
+#endif
