@@ -274,41 +274,6 @@ static int by_place(const void *a, const void *b)
     return (x->order > y->order) - (x->order < y->order);
 }
 
-static Err judge(Parse *p, Str data)
-{
-    uint64_t at = 0;
-    if (p->count > 1) {
-        qsort(p->entries, p->count, sizeof *p->entries, by_place);
-    }
-    for (size_t i = 0; i < p->count; i++) {
-        Entry *e = &p->entries[i];
-        uint64_t bits;
-        if (e->begin != at || e->end < e->begin) {
-            return refuse_tensor(p, "invalid offset", &e->tensor);
-        }
-        at = e->end;
-        if (e->overflow ||
-            __builtin_mul_overflow(e->elements, st_dtype_bits(e->tensor.dtype), &bits)) {
-            return refuse_tensor(p, "overflow of the size", &e->tensor);
-        }
-        if (bits % 8 != 0) {
-            return refuse_tensor(p, "sub-byte type that ends inside a byte", &e->tensor);
-        }
-        if (bits / 8 != e->end - e->begin) {
-            return refuse_tensor(p, "size mismatch of shape, dtype and offsets", &e->tensor);
-        }
-    }
-    if (at != data.n) {
-        return refuse(p, "not fully covered: the tensors' data and the file differ in length", "");
-    }
-    for (size_t i = 0; i < p->count; i++) {
-        Entry *e = &p->entries[i];
-        e->tensor.bytes = (size_t)(e->end - e->begin);
-        e->tensor.data = (const unsigned char *)data.p + e->begin;
-    }
-    return ERR_OK;
-}
-
 static size_t slot_of(const StHeader *h, Str name, bool *found)
 {
     size_t mask = h->slot_count - 1;
@@ -325,7 +290,7 @@ static size_t slot_of(const StHeader *h, Str name, bool *found)
     return i;
 }
 
-/* Moves the judged entries into the header and indexes them by name. */
+/* Moves the entries into the header in the order of their data and indexes them by name. */
 static Err index_names(Parse *p)
 {
     StHeader *h = p->out;
@@ -344,6 +309,9 @@ static Err index_names(Parse *p)
         return fault_set(p->fault, ERR_MEMORY, NULL, "no memory for the tensors of %s", p->path);
     }
     h->tensors = memory;
+    if (p->count > 1) {
+        qsort(p->entries, p->count, sizeof *p->entries, by_place);
+    }
     for (size_t i = 0; i < p->count; i++) {
         StTensor *t = &p->entries[i].tensor;
         bool found;
@@ -355,6 +323,38 @@ static Err index_names(Parse *p)
         h->count = i + 1;
         h->slots[slot] = (uint32_t)i + 1;
         t->name = NULL;
+    }
+    return ERR_OK;
+}
+
+static Err judge(Parse *p, Str data)
+{
+    uint64_t at = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        const Entry *e = &p->entries[i];
+        StTensor *t = &p->out->tensors[i];
+        uint64_t bits;
+        if (e->begin != at || e->end < e->begin) {
+            return refuse_tensor(p, "invalid offset", t);
+        }
+        at = e->end;
+        if (e->overflow ||
+            __builtin_mul_overflow(e->elements, st_dtype_bits(e->tensor.dtype), &bits)) {
+            return refuse_tensor(p, "overflow of the size", t);
+        }
+        if (bits % 8 != 0) {
+            return refuse_tensor(p, "sub-byte type that ends inside a byte", t);
+        }
+        if (bits / 8 != e->end - e->begin) {
+            return refuse_tensor(p, "size mismatch of shape, dtype and offsets", t);
+        }
+        t->bytes = (size_t)(bits / 8);
+    }
+    if (at != data.n) {
+        return refuse(p, "not fully covered: the tensors' data and the file differ in length", "");
+    }
+    for (size_t i = 0; i < p->count; i++) {
+        p->out->tensors[i].data = (const unsigned char *)data.p + p->entries[i].begin;
     }
     return ERR_OK;
 }
@@ -387,10 +387,10 @@ Err st_header_parse(Str file, const char *path, StHeader *out, Fault *fault)
         err = refuse_json(&p);
     }
     if (err == ERR_OK) {
-        err = judge(&p, (Str){file.p + 8 + header.n, file.n - 8 - header.n});
+        err = index_names(&p);
     }
     if (err == ERR_OK) {
-        err = index_names(&p);
+        err = judge(&p, (Str){file.p + 8 + header.n, file.n - 8 - header.n});
     }
     for (size_t i = 0; i < p.count; i++) {
         free((void *)(uintptr_t)p.entries[i].tensor.name);
