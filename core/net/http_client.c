@@ -45,6 +45,7 @@ struct HttpCall {
     HttpEnd forced;                /* decided by us before curl saw an end; OK: none */
     int sends;                     /* times the request was put on a connection */
     bool added, queued_end, done, connected;
+    bool head_whole; /* the blank line behind the headers came; curl calls it a success if not */
     char words[CURL_ERROR_SIZE];
 };
 
@@ -290,6 +291,9 @@ static size_t on_curl_header(char *bytes, size_t size, size_t count, void *user)
     call_saw_bytes(call);
     if (n >= 5 && memcmp(bytes, "HTTP/", 5) == 0) {
         text_clear(&call->headers); /* an interim reply (100) came before */
+        call->head_whole = false;
+    } else if (n <= 2 && (bytes[0] == '\r' || bytes[0] == '\n')) {
+        call->head_whole = true;
     }
     if (!text_add(&call->headers, bytes, n)) {
         call->forced = HTTP_END_TOO_LARGE;
@@ -354,7 +358,7 @@ static HttpEnd end_from_curl(const HttpCall *call, CURLcode code)
     }
     switch ((int)code) { /* some of curl's hundred codes; the rest is below */
     case CURLE_OK:
-        return HTTP_END_OK;
+        return call->head_whole ? HTTP_END_OK : HTTP_END_RESET;
     case CURLE_COULDNT_CONNECT:
         return HTTP_END_REFUSED;
     case CURLE_COULDNT_RESOLVE_HOST:
