@@ -2,10 +2,18 @@
  * every engine on the old one. (state, event) -> (state, actions); engines are members by
  * (index, incarnation); answers from another incarnation or epoch are ignored and counted.
  *
- * Order: GATE, CHECK artifact, PAUSE, FLUSH, APPLY, VERIFY, DECIDE (durable, before anybody goes
- * on), CONTINUE, OPEN; or, when a member cannot be brought over: APPLY again (retries), else
- * DECIDE roll-back, ROLLBACK (apply the old version), VERIFY it, QUARANTINE who cannot, CONTINUE,
- * OPEN. A member that dies is dropped from the membership (it is fenced when it comes back). */
+ * Order: CHECK artifact (the gate is still open: a bad artifact costs nobody a pause), GATE, PAUSE,
+ * FLUSH, APPLY, VERIFY, DECIDE (durable, before anybody goes on), CONTINUE, OPEN; or, when a member
+ * cannot be brought over: APPLY again (retries), else DECIDE roll-back, ROLLBACK (apply the old
+ * version to whoever was touched and verify it), QUARANTINE who cannot, CONTINUE, OPEN. A member
+ * that dies is dropped from the membership (it is fenced when it comes back). With from_version -1
+ * there is nothing to go back to: touched members are quarantined.
+ *
+ * Every action carries a sequence number, and only the answer with the number of the outstanding
+ * action counts: a late answer of an attempt that was given up is ignored and counted. No answer
+ * is expected for QUARANTINE and END. Every phase ends within its budget whatever engines do; only
+ * DECIDE waits for the log without bound (repeated each second), since nothing may go on without
+ * it. Sizes: up to 1,024 members, one allocation each; O(members) per phase. */
 #ifndef ROLLTOP_POLICY_TXN_H
 #define ROLLTOP_POLICY_TXN_H
 
@@ -22,7 +30,7 @@ typedef struct TxnConfig {
     int64_t txn, from_version, to_version; /* from -1: nothing committed yet (first update) */
     int apply_retries;     /* per engine, 1 */
     int flush_retries;     /* 20 */
-    int64_t phase_budget_us[TXN_OPEN + 1]; /* per TxnPhase; 0: default */
+    int64_t phase_budget_us[TXN_OPEN + 1]; /* per TxnPhase; 0: default (txn_default_budget_us) */
     float canary_tolerance; /* largest |difference| of a canary log-prob; 0: default 0.05 */
 } TxnConfig;
 
@@ -42,15 +50,17 @@ typedef enum TxnActionKind {
 typedef struct TxnAction {
     TxnActionKind kind;
     int engine;           /* -1: not about one engine */
+    uint32_t seq;         /* to be given back in the answer */
     int64_t incarnation, version;
     bool commit;
     TxnPhase phase;       /* the phase it belongs to, for the ledger */
     char reason[128];
 } TxnAction;
 
-typedef struct TxnAnswer { /* answer to an action */
+typedef struct TxnAnswer { /* answer to an action; kind, engine, seq, incarnation from it */
     TxnActionKind kind;
     int engine;
+    uint32_t seq;
     int64_t incarnation;
     bool ok;
     bool unsupported;      /* the engine does not offer this check */
@@ -72,6 +82,10 @@ void txn_tick(Txn *txn, int64_t now_us); /* budgets */
 bool txn_next(Txn *txn, TxnAction *out);
 int64_t txn_next_due_us(const Txn *txn); /* when txn_tick must be called at the latest */
 bool txn_over(const Txn *txn, bool *committed);
+TxnPhase txn_phase(const Txn *txn);
+uint64_t txn_ignored(const Txn *txn); /* answers of other attempts or incarnations */
+bool txn_touched(const Txn *txn, int engine); /* APPLY was sent to it */
+int64_t txn_default_budget_us(TxnPhase phase);
 /* After a crash: what to do with a transaction of the ledger. Decided commit -> bring every
  * engine to to_version; not decided or rolled back -> from_version. */
 int64_t txn_recover_version(int64_t from_version, int64_t to_version, int decided);

@@ -1,0 +1,54 @@
+/* Shared by txn.c (phases) and txn_verify.c (the judgement over members). Nobody else looks in. */
+#ifndef ROLLTOP_POLICY_TXN_PRIVATE_H
+#define ROLLTOP_POLICY_TXN_PRIVATE_H
+
+#include "core/policy/txn.h"
+
+enum { TXN_CANARY_MAX = 256, TXN_DIGEST_MAX = 136, TXN_WHY_MAX = 96 };
+
+typedef enum VerifyPart { VERIFY_VERSION, VERIFY_CHECKSUM, VERIFY_SCORE, VERIFY_PARTS } VerifyPart;
+
+typedef struct Member {
+    TxnMember id;
+    bool lost;        /* its process ended: out of the membership */
+    bool touched;     /* APPLY was sent at least once: may hold anything until verified */
+    bool failed;      /* cannot be brought to the version this pass wants */
+    bool quarantined;
+    bool done;        /* with the work of the present phase */
+    bool retrying;    /* waits for due_us */
+    uint32_t awaited[TXN_ACT_END + 1]; /* sequence number of the outstanding action, 0 none */
+    int tries;        /* of the present phase */
+    int applies;      /* of the present pass (new version, or roll-back) */
+    int64_t due_us;
+    /* VERIFY's evidence of the present attempt */
+    bool part_done[VERIFY_PARTS], part_ok[VERIFY_PARTS], part_absent[VERIFY_PARTS];
+    int64_t version;
+    char digest[TXN_DIGEST_MAX];
+    float logprobs[TXN_CANARY_MAX];
+    int logprob_count;
+    char why[TXN_WHY_MAX];
+} Member;
+
+struct Txn {
+    TxnConfig config;
+    Member *members;
+    int count;
+    TxnPhase phase;
+    bool rolling_back;   /* the decision was roll-back: the version wanted is from_version */
+    bool begun, over, committed;
+    int64_t deadline_us, decide_again_us;
+    uint32_t seq, awaited_global; /* outstanding CHECK, GATE, DECIDE or OPEN */
+    uint64_t ignored;
+    float expect[TXN_CANARY_MAX];
+    int expect_count;
+    char reason[128];
+    TxnAction *queue;    /* ring that grows; bounded by 4 actions a member and a few */
+    size_t head, tail, capacity;
+};
+
+/* Judges VERIFY once every member's parts are in: sets failed and why on the odd ones. */
+void txn_judge(Txn *txn);
+bool member_active(const Member *member); /* not lost, not quarantined */
+int64_t txn_wanted_version(const Txn *txn);
+
+#endif
