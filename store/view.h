@@ -56,7 +56,8 @@ typedef struct EngineRow {
     EngineState state;
     int64_t state_since_us;
     int64_t policy_version, reported_version;
-    Val tokens_per_s, running, waiting, kv_usage, itl_ms, ttft_ms, retracted_per_min, errors_per_min;
+    Val tokens_per_s, running, waiting, kv_usage, itl_ms, ttft_ms;
+    Val retracted_per_min, errors_per_min;
     int64_t seen_us;             /* last successful probe; 0 never */
     int64_t first_seen_us;
     float spark[VIEW_SPARK_MAX]; /* tokens/s, oldest first, NaN = no data */

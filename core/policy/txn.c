@@ -1,6 +1,7 @@
-#include "core/policy/txn_private.h"
+#include "core/policy/txn.h"
 
 #include "core/base/mem.h"
+#include "core/policy/txn_private.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -406,7 +407,8 @@ static void fail_member(Member *member, const char *what, const char *detail)
 {
     member->failed = true;
     member->done = true;
-    snprintf(member->why, sizeof member->why, "%s: %.64s", what, detail ? detail : "no reason given");
+    snprintf(member->why, sizeof member->why, "%s: %.64s", what,
+             detail ? detail : "no reason given");
 }
 
 static void answer_global(Txn *txn, const TxnAnswer *answer, int64_t now_us)
