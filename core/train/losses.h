@@ -28,6 +28,7 @@ typedef struct LossConfig { /* slime's flags and defaults */
     double tis_clip, tis_clip_low;
     bool use_opsm;
     double opsm_delta;
+    double opd_kl_coef; /* 0: off; needs teacher_logp */
     double rollout_temperature;
     int n_samples_per_prompt, rollout_batch_size;
 } LossConfig;
@@ -41,6 +42,7 @@ typedef struct LossSample { /* one sample's response tokens, all arrays [count] 
     const float *old_logp;      /* recomputed before the steps, or engine's */
     const float *rollout_logp;  /* engine's; NULL unknown */
     const float *ref_logp;      /* NULL without a reference */
+    const float *teacher_logp;  /* NULL without a teacher (on-policy distillation) */
     const float *entropy;       /* current; NULL when entropy_coef is 0 and no metric wanted */
     const uint8_t *mask;        /* NULL: all ones */
     int64_t rollout_id;         /* execution; siblings share the denominator */
@@ -50,7 +52,9 @@ typedef struct LossSample { /* one sample's response tokens, all arrays [count] 
 /* r' of §6.1 into normalised[count]. */
 void loss_normalise_rewards(const LossConfig *config, const double *rewards, size_t count,
                             double *normalised);
-/* §6.3 into advantages (per sample arrays of its count). PPO needs values and is not here. */
+/* §6.3 into advantages (per sample arrays of its count). PPO needs values: ERR_UNSUPPORTED (its
+ * pure parts, GAE and the value loss, are in losses_math.h). ERR_NUMERIC names the first
+ * non-finite input, ERR_ARG a sample that the estimator cannot take. */
 Err loss_advantages(const LossConfig *config, const LossSample *samples, size_t count,
                     const double *normalised, float *const *advantages, Fault *fault);
 
@@ -60,10 +64,24 @@ typedef struct LossMetrics { /* §6.6 names; scaled as slime reports them */
     bool has_rollout, has_kl, has_tis, has_opsm;
 } LossMetrics;
 
-/* Objective and its gradients per token: dlogp and dentropy (per sample arrays). `steps_batch` G
- * is the number of distinct rollout_ids. ERR_NUMERIC names the first non-finite input. */
+/* One optimizer step may be computed in micro-batches. What belongs to the whole step: the token
+ * denominator of each sample (shared by the siblings of an execution; 1 with
+ * calculate_per_token_loss) into denominators[count], and the factor 1/G or 1/tokens. */
+void loss_scale(const LossConfig *config, const LossSample *samples, size_t count,
+                double *denominators, double *scale);
+
+/* Objective and gradients of some of a step's samples: dlogp and dentropy (per sample arrays;
+ * dentropy may be NULL when entropy_coef is 0). Metrics of the parts add up, see
+ * loss_metrics_add. ERR_NUMERIC names the first non-finite input or result. */
+Err loss_gradients_part(const LossConfig *config, const LossSample *samples, size_t count,
+                        const double *denominators, double scale,
+                        const float *const *advantages, float *const *dlogp,
+                        float *const *dentropy, LossMetrics *metrics, Fault *fault);
+void loss_metrics_add(LossMetrics *sum, const LossMetrics *part);
+
+/* The same over a whole step: G is the number of distinct rollout_ids among the samples. */
 Err loss_gradients(const LossConfig *config, const LossSample *samples, size_t count,
-                   float *const *advantages, float *const *dlogp, float *const *dentropy,
+                   const float *const *advantages, float *const *dlogp, float *const *dentropy,
                    LossMetrics *metrics, Fault *fault);
 
 #endif
