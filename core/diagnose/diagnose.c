@@ -1,0 +1,289 @@
+/* Rules are small functions over one picture; each calls raise() for what it sees. raise() finds
+ * or opens the incident of (class, engine); what was not raised in a tick is closed at its end.
+ * Thresholds are the reference's, written beside each rule. */
+#include "core/diagnose/diagnose.h"
+
+#include "core/base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct Open {
+    DiagClass class_id;
+    int64_t engine, incident, onset_us;
+    Severity severity;
+    char evidence[DIAG_TEXT];
+    uint64_t seen; /* tick that raised it last */
+} Open;
+
+struct Diagnose {
+    int64_t next_incident;
+    uint64_t tick;
+    Open *open;
+    int open_count, open_capacity;
+    int64_t split_since_us; /* engines disagree since; 0: they do not */
+    DiagAction *actions;
+    int head, count, capacity;
+};
+
+#define DIAG_NAME_ENTRY(name, word, key, about) [name] = word,
+static const char *const class_names[] = {DIAG_CLASSES(DIAG_NAME_ENTRY)};
+#define DIAG_KEY_ENTRY(name, word, key, about) [name] = key,
+static const char *const class_keys[] = {DIAG_CLASSES(DIAG_KEY_ENTRY)};
+#define DIAG_ABOUT_ENTRY(name, word, key, about) [name] = about,
+static const char *const class_abouts[] = {DIAG_CLASSES(DIAG_ABOUT_ENTRY)};
+
+static const int64_t SECOND = 1000000;
+
+const char *diagnose_class_name(DiagClass c)
+{
+    return class_names[c];
+}
+
+const char *diagnose_class_about(DiagClass c)
+{
+    return class_abouts[c];
+}
+
+Diagnose *diagnose_new(int64_t first_incident)
+{
+    Diagnose *d = xcalloc(1, sizeof *d);
+    d->next_incident = first_incident;
+    return d;
+}
+
+void diagnose_free(Diagnose *diagnose)
+{
+    if (diagnose) {
+        free(diagnose->open);
+        free(diagnose->actions);
+        free(diagnose);
+    }
+}
+
+int diagnose_open(const Diagnose *diagnose)
+{
+    return diagnose->open_count;
+}
+
+static void tell(Diagnose *d, const Open *open, int64_t ended_us)
+{
+    if (d->count == d->capacity) {
+        d->capacity = d->capacity ? d->capacity * 2 : 16;
+        d->actions = xrealloc(d->actions, (size_t)d->capacity, sizeof *d->actions);
+    }
+    DiagAction *action = &d->actions[d->count++];
+    *action = (DiagAction){.incident = open->incident, .onset_us = open->onset_us,
+                           .ended_us = ended_us, .engine = open->engine,
+                           .class_id = open->class_id, .severity = open->severity,
+                           .next_key = class_keys[open->class_id]};
+    (void)str_format(action->evidence, sizeof action->evidence, "%s", open->evidence);
+}
+
+bool diagnose_next(Diagnose *diagnose, DiagAction *out)
+{
+    if (diagnose->head == diagnose->count) {
+        diagnose->head = diagnose->count = 0;
+        return false;
+    }
+    *out = diagnose->actions[diagnose->head++];
+    return true;
+}
+
+static Open *find(Diagnose *d, DiagClass class_id, int64_t engine)
+{
+    for (int i = 0; i < d->open_count; i++) {
+        if (d->open[i].class_id == class_id && d->open[i].engine == engine) {
+            return &d->open[i];
+        }
+    }
+    return NULL;
+}
+
+static void raise(Diagnose *d, DiagClass class_id, int64_t engine, Severity severity,
+                  int64_t onset_us, const char *evidence)
+{
+    Open *open = find(d, class_id, engine);
+    if (open) {
+        open->seen = d->tick;
+        if (severity > open->severity) { /* worse; an incident never gets milder on the way */
+            open->severity = severity;
+            (void)str_format(open->evidence, sizeof open->evidence, "%s", evidence);
+            tell(d, open, 0);
+        }
+        return;
+    }
+    if (d->open_count == DIAG_OPEN_MAX) {
+        return; /* 4,096 open alarms say enough */
+    }
+    if (d->open_count == d->open_capacity) {
+        d->open_capacity = d->open_capacity ? d->open_capacity * 2 : 16;
+        d->open = xrealloc(d->open, (size_t)d->open_capacity, sizeof *d->open);
+    }
+    open = &d->open[d->open_count++];
+    *open = (Open){.class_id = class_id, .engine = engine, .incident = d->next_incident++,
+                   .onset_us = onset_us, .severity = severity, .seen = d->tick};
+    (void)str_format(open->evidence, sizeof open->evidence, "%s", evidence);
+    tell(d, open, 0);
+}
+
+static double seconds_since(const DiagPicture *p, int64_t since_us)
+{
+    return (double)(p->now_us - since_us) / 1e6;
+}
+
+static void rule_dead(Diagnose *d, const DiagPicture *p, const DiagEngine *e)
+{
+    char text[DIAG_TEXT];
+    if (e->boots_30min >= 3) { /* three boots in 30 minutes: a restart loop */
+        (void)str_format(text, sizeof text, "restart loop: %d starts within 30 min%s%s",
+                         e->boots_30min, e->detail ? "; " : "", e->detail ? e->detail : "");
+        raise(d, DIAG_ENGINE_DEAD, e->engine, SEVERITY_CRIT, p->now_us, text);
+    } else if (e->state == ENGINE_DEAD) {
+        (void)str_format(text, sizeof text, "%s", e->detail ? e->detail : "connections refused");
+        raise(d, DIAG_ENGINE_DEAD, e->engine, SEVERITY_CRIT, e->state_since_us, text);
+    }
+}
+
+static void rule_lies(Diagnose *d, const DiagPicture *p, const DiagEngine *e)
+{
+    if (e->state != ENGINE_STUCK || p->syncing) {
+        return;
+    }
+    double age = seconds_since(p, e->state_since_us);
+    char text[DIAG_TEXT];
+    (void)str_format(text, sizeof text, "HTTP ok, no token for %.0f s while requests run%s%s", age,
+                     e->detail ? "; " : "", e->detail ? e->detail : "");
+    raise(d, DIAG_HEALTH_LIES, e->engine, age >= 60.0 ? SEVERITY_CRIT : SEVERITY_WARN,
+          e->state_since_us, text);
+}
+
+static void rule_paused(Diagnose *d, const DiagPicture *p, const DiagEngine *e)
+{
+    /* Paused outside of an update for 10 s and nobody wanted it. */
+    if (e->state != ENGINE_PAUSED || p->syncing || e->operator_hold ||
+        p->now_us - e->state_since_us < 10 * SECOND) {
+        return;
+    }
+    char text[DIAG_TEXT];
+    (void)str_format(text, sizeof text, "paused for %.0f s while no update runs",
+                     seconds_since(p, e->state_since_us));
+    raise(d, DIAG_LEFT_PAUSED, e->engine, SEVERITY_CRIT, e->state_since_us, text);
+}
+
+static void rule_split(Diagnose *d, const DiagPicture *p)
+{
+    int64_t odd = 0, odd_version = -1;
+    int right = 0;
+    for (int i = 0; i < p->engine_count && !p->syncing && p->committed >= 0; i++) {
+        const DiagEngine *e = &p->engines[i];
+        if (!e->admitted || e->reported_version < 0 || e->state == ENGINE_DEAD) {
+            continue;
+        }
+        if (e->reported_version == p->committed) {
+            right++;
+        } else if (odd == 0) {
+            odd = e->engine;
+            odd_version = e->reported_version;
+        }
+    }
+    if (odd == 0) {
+        d->split_since_us = 0;
+        return;
+    }
+    if (d->split_since_us == 0) {
+        d->split_since_us = p->now_us;
+    }
+    if (p->now_us - d->split_since_us >= 10 * SECOND) {
+        char text[DIAG_TEXT];
+        (void)str_format(text, sizeof text, "serves v%lld, committed is v%lld on %d others",
+                         (long long)odd_version, (long long)p->committed, right);
+        raise(d, DIAG_VER_SPLIT, odd, SEVERITY_CRIT, d->split_since_us, text);
+    }
+}
+
+static void rule_parts(Diagnose *d, const DiagPicture *p)
+{
+    if (p->frontend_down_us > 0 && p->now_us - p->frontend_down_us >= SECOND) {
+        raise(d, DIAG_ROUTER_DEAD, 0, SEVERITY_CRIT, p->frontend_down_us,
+              p->frontend_detail ? p->frontend_detail : "the frontend does not answer");
+    }
+    if (p->trainer_down_us > 0) {
+        raise(d, DIAG_TRAINER_DEAD, 0, SEVERITY_CRIT, p->trainer_down_us,
+              p->trainer_detail ? p->trainer_detail : "the trainer's process ended");
+    }
+    if (p->not_recording_us > 0) {
+        raise(d, DIAG_DISK_FULL, 0, SEVERITY_CRIT, p->not_recording_us,
+              p->recording_detail ? p->recording_detail : "the log takes no facts");
+    }
+}
+
+static void rule_rollout(Diagnose *d, const DiagPicture *p)
+{
+    bool generating = p->phase == PHASE_GENERATE || p->phase == PHASE_EVAL;
+    if (!generating || p->want == 0 || p->paused) {
+        return;
+    }
+    char text[DIAG_TEXT];
+    int64_t few = p->want / 20 > 1 ? p->want / 20 : 1; /* at most 5 % left */
+    if (p->left > 0 && p->left <= few && p->oldest_started_us > 0 && p->sample_median_s > 0) {
+        double age = seconds_since(p, p->oldest_started_us);
+        if (age > 1.5 * p->sample_median_s && age > 5.0) {
+            (void)str_format(text, sizeof text,
+                             "%lld of %lld left, oldest %.0f s (median %.1f s): slow, not stuck",
+                             (long long)p->left, (long long)p->want, age, p->sample_median_s);
+            raise(d, DIAG_TAIL, 0, SEVERITY_INFO, p->oldest_started_us, text);
+        }
+    }
+    if (p->idle_since_us > 0 && p->now_us - p->idle_since_us >= 30 * SECOND && !p->syncing &&
+        p->frontend_down_us == 0) {
+        (void)str_format(text, sizeof text, "%lld of %lld samples left, none in flight for %.0f s",
+                         (long long)p->left, (long long)p->want,
+                         seconds_since(p, p->idle_since_us));
+        raise(d, DIAG_LOST_TASK, 0, SEVERITY_CRIT, p->idle_since_us, text);
+    }
+}
+
+static void rule_stall(Diagnose *d, const DiagPicture *p)
+{
+    if (p->phase == PHASE_PAUSE || p->phase == PHASE_DONE || p->phase == PHASE_INIT) {
+        return;
+    }
+    double age = seconds_since(p, p->phase_since_us);
+    double warn = 15.0 * 60, crit = 45.0 * 60; /* without history */
+    if (p->phase_closed >= 3) {
+        warn = fmax(3.0 * p->phase_median_s, 5.0 * 60);
+        crit = fmax(6.0 * p->phase_median_s, 30.0 * 60);
+    }
+    if (age <= warn) {
+        return;
+    }
+    char text[DIAG_TEXT];
+    (void)str_format(text, sizeof text, "%s for %.0f s, median %.0f s of %d",
+                     loop_phase_name(p->phase), age, p->phase_median_s, p->phase_closed);
+    raise(d, DIAG_PHASE_STALL, 0, age > crit ? SEVERITY_CRIT : SEVERITY_WARN, p->phase_since_us,
+          text);
+}
+
+void diagnose_tick(Diagnose *d, const DiagPicture *p)
+{
+    d->tick++;
+    for (int i = 0; i < p->engine_count; i++) {
+        rule_dead(d, p, &p->engines[i]);
+        rule_lies(d, p, &p->engines[i]);
+        rule_paused(d, p, &p->engines[i]);
+    }
+    rule_split(d, p);
+    rule_parts(d, p);
+    rule_rollout(d, p);
+    rule_stall(d, p);
+    int kept = 0;
+    for (int i = 0; i < d->open_count; i++) {
+        if (d->open[i].seen == d->tick) {
+            d->open[kept++] = d->open[i];
+        } else {
+            tell(d, &d->open[i], p->now_us);
+        }
+    }
+    d->open_count = kept;
+}

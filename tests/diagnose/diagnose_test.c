@@ -1,0 +1,175 @@
+#include "core/diagnose/diagnose.h"
+
+#include "tests/harness.h"
+
+static const int64_t S = 1000000;
+
+static DiagPicture calm(DiagEngine *engines, int count, int64_t now)
+{
+    for (int i = 0; i < count; i++) {
+        engines[i] = (DiagEngine){.engine = i + 1, .state = ENGINE_UP, .state_since_us = 1,
+                                  .admitted = true, .reported_version = 4};
+    }
+    return (DiagPicture){.now_us = now, .phase = PHASE_GENERATE, .phase_since_us = now - S,
+                         .committed = 4, .engines = engines, .engine_count = count};
+}
+
+/* The next action as "CLASS engine severity open|end"; "" when there is none. */
+static const char *next(Diagnose *d)
+{
+    static char line[128];
+    DiagAction a;
+    line[0] = '\0';
+    if (diagnose_next(d, &a)) {
+        (void)snprintf(line, sizeof line, "%s %lld %s %s", diagnose_class_name(a.class_id),
+                       (long long)a.engine, severity_name(a.severity), a.ended_us ? "end" : "open");
+        CHECK(a.onset_us > 0 && a.evidence[0] && a.next_key[0]);
+    }
+    return line;
+}
+
+static void test_engine(void)
+{
+    Diagnose *d = diagnose_new(7);
+    DiagEngine e[3];
+    DiagPicture p = calm(e, 3, 100 * S);
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "");
+    e[1].state = ENGINE_DEAD;
+    e[1].state_since_us = 99 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "ENGINE-DEAD 2 crit open");
+    CHECK_STR(next(d), "");
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), ""); /* told once */
+    CHECK_I64(diagnose_open(d), 1);
+    e[1].state = ENGINE_FENCED;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "ENGINE-DEAD 2 crit end");
+    e[2].boots_30min = 3;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "ENGINE-DEAD 3 crit open");
+    diagnose_free(d);
+}
+
+static void test_stuck(void)
+{
+    Diagnose *d = diagnose_new(1);
+    DiagEngine e[2];
+    DiagPicture p = calm(e, 2, 100 * S);
+    e[0].state = ENGINE_STUCK;
+    e[0].state_since_us = 90 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "HEALTH-LIES 1 warn open");
+    p.now_us = 151 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "HEALTH-LIES 1 crit open");
+    p.syncing = true; /* an update explains the silence */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "HEALTH-LIES 1 crit end");
+    p.syncing = false;
+    e[0].state = ENGINE_PAUSED;
+    e[0].state_since_us = 150 * S;
+    p.now_us = 159 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "");
+    p.now_us = 161 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "LEFT-PAUSED 1 crit open");
+    e[0].operator_hold = true;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "LEFT-PAUSED 1 crit end");
+    diagnose_free(d);
+}
+
+static void test_split(void)
+{
+    Diagnose *d = diagnose_new(1);
+    DiagEngine e[3];
+    DiagPicture p = calm(e, 3, 100 * S);
+    e[2].reported_version = 3;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "");
+    p.now_us = 109 * S;
+    p.syncing = true;
+    diagnose_tick(d, &p);
+    p.syncing = false;
+    p.now_us = 112 * S; /* the clock began anew after the update */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "");
+    p.now_us = 123 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "VER-SPLIT 3 crit open");
+    e[2].admitted = false; /* it may not serve: no split */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "VER-SPLIT 3 crit end");
+    diagnose_free(d);
+}
+
+static void test_parts(void)
+{
+    Diagnose *d = diagnose_new(1);
+    DiagPicture p = calm(NULL, 0, 100 * S);
+    p.frontend_down_us = 100 * S - 100;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "");
+    p.now_us = 101 * S;
+    p.trainer_down_us = 100 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "ROUTER-DEAD 0 crit open");
+    CHECK_STR(next(d), "TRAINER-DEAD 0 crit open");
+    p.frontend_down_us = p.trainer_down_us = 0;
+    p.not_recording_us = 100 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "DISK-FULL 0 crit open");
+    CHECK_STR(next(d), "ROUTER-DEAD 0 crit end");
+    CHECK_STR(next(d), "TRAINER-DEAD 0 crit end");
+    diagnose_free(d);
+}
+
+static void test_rollout(void)
+{
+    Diagnose *d = diagnose_new(1);
+    DiagPicture p = calm(NULL, 0, 100 * S);
+    p.want = 100;
+    p.left = 5;
+    p.in_flight = 5;
+    p.oldest_started_us = 90 * S;
+    p.sample_median_s = 2.0;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "TAIL 0 info open");
+    p.left = 6;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "TAIL 0 info end");
+    p.idle_since_us = 60 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "LOST-TASK 0 crit open");
+    p.paused = true;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "LOST-TASK 0 crit end");
+    p.paused = false;
+    p.want = 0;
+    p.phase = PHASE_TRAIN;
+    p.phase_since_us = 1 * S;
+    p.now_us = 302 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), ""); /* no history: 15 minutes */
+    p.phase_closed = 3;
+    p.phase_median_s = 20;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "PHASE-STALL 0 warn open");
+    p.now_us = 1802 * S;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "PHASE-STALL 0 crit open");
+    diagnose_free(d);
+}
+
+int main(void)
+{
+    RUN(test_engine);
+    RUN(test_stuck);
+    RUN(test_split);
+    RUN(test_parts);
+    RUN(test_rollout);
+    return test_end();
+}
