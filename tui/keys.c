@@ -1,0 +1,481 @@
+/* From a key to a change of the model. Looking is lower case and symbols; P U R C X act. */
+#include "tui/model.h"
+#include "tui/state.h"
+
+#include <string.h>
+
+enum { US = 1000000, TEN_MINUTES_S = 600 };
+
+static Detail *top_detail(Model *model)
+{
+    return model->depth > 0 ? &model->detail[model->depth - 1] : NULL;
+}
+
+static unsigned open_detail(Model *model, DetailKind kind, int64_t id)
+{
+    if (kind == DETAIL_NONE || id < 0) {
+        return 0;
+    }
+    if (model->depth == MODEL_DETAIL_DEPTH) {
+        memmove(model->detail, model->detail + 1,
+                (MODEL_DETAIL_DEPTH - 1) * sizeof model->detail[0]);
+        model->depth--;
+    }
+    model->detail[model->depth++] = (Detail){.kind = kind, .id = id};
+    return MODEL_DRAW | MODEL_QUERY;
+}
+
+static DetailKind pane_detail(Pane pane)
+{
+    switch (pane) {
+    case PANE_ENGINES: return DETAIL_ENGINE;
+    case PANE_TAIL: return DETAIL_SAMPLE;
+    case PANE_STEPS:
+    case PANE_LEARNING: return DETAIL_STEP;
+    case PANE_EVENTS: return DETAIL_EVENT;
+    case PANE_POLICIES: return DETAIL_POLICY;
+    case PANE_COMMANDS: return DETAIL_COMMAND;
+    case PANE_COUNT: break;
+    }
+    return DETAIL_NONE;
+}
+
+static unsigned enter(Model *model, const Snapshot *snap)
+{
+    Detail *detail = top_detail(model);
+    if (!detail) {
+        int place = model_place(model, snap, model->focus);
+        if (place < 0) {
+            return 0;
+        }
+        int64_t id = model_row_id(snap, model->focus, model->shown[model->focus][place]);
+        return open_detail(model, pane_detail(model->focus), id);
+    }
+    if (detail->kind == DETAIL_STEP && (size_t)detail->cursor < snap->samples.count) {
+        return open_detail(model, DETAIL_SAMPLE, snap->samples.rows[detail->cursor].sample);
+    }
+    if (detail->kind == DETAIL_ALERT) {
+        const AlertRow *row = snapshot_alert(snap, detail->id);
+        return row && row->engine > 0 ? open_detail(model, DETAIL_ENGINE, row->engine) : 0;
+    }
+    if (detail->kind == DETAIL_EVENT) {
+        const EventRow *row = snapshot_event(snap, detail->id);
+        return row && row->engine > 0 ? open_detail(model, DETAIL_ENGINE, row->engine) : 0;
+    }
+    return 0;
+}
+
+static unsigned back(Model *model, const Snapshot *snap)
+{
+    char *filter = model->filter[model->focus];
+    if (model->depth > 0) {
+        model->depth--;
+        return MODEL_DRAW | MODEL_QUERY;
+    }
+    if (filter[0]) {
+        filter[0] = '\0';
+        model_lists(model, snap);
+        return MODEL_DRAW | MODEL_QUERY;
+    }
+    if (model_mark_count(model) > 0) {
+        for (int i = 0; i < model->order_count; i++) {
+            model->order[i].marked = false;
+        }
+        return MODEL_DRAW;
+    }
+    if (model->zoom) {
+        model->zoom = false;
+        return MODEL_DRAW | MODEL_QUERY;
+    }
+    model->message[0] = '\0';
+    return MODEL_DRAW;
+}
+
+static unsigned move(Model *model, const Snapshot *snap, int delta)
+{
+    Detail *detail = top_detail(model);
+    if (!detail) {
+        size_t limit = model->event_limit;
+        model_move(model, snap, model->focus, delta);
+        return MODEL_DRAW | (limit != model->event_limit ? MODEL_QUERY : 0);
+    }
+    if (detail->kind == DETAIL_STEP && snap->samples.count > 0) {
+        int64_t to = detail->cursor + delta;
+        int64_t last = (int64_t)snap->samples.count - 1;
+        detail->cursor = to < 0 ? 0 : to > last ? last : to;
+        return MODEL_DRAW;
+    }
+    int64_t to = (int64_t)detail->scroll + delta;
+    detail->scroll = to < 0 ? 0 : to > 100000 ? 100000 : (int)to;
+    return MODEL_DRAW;
+}
+
+static unsigned focus_pane(Model *model, Pane pane)
+{
+    model->focus = pane;
+    model->depth = 0;
+    if (pane == PANE_POLICIES || pane == PANE_LEARNING) {
+        model->second = true;
+    } else if (pane == PANE_TAIL || pane == PANE_STEPS) {
+        model->second = false;
+    }
+    return MODEL_DRAW | MODEL_QUERY;
+}
+
+/* Rows that want attention: engines not well, events that warn, steps that did not end well. */
+static bool wants_attention(const Snapshot *snap, Pane pane, int i)
+{
+    switch (pane) {
+    case PANE_ENGINES:
+        return state_look(state_shown(&snap->engines.rows[i], snap->t_us))->rank <= 2;
+    case PANE_EVENTS: return snap->events.rows[i].severity != SEVERITY_INFO;
+    case PANE_TAIL: return snap->tail.rows[i].attempt > 1;
+    case PANE_STEPS:
+    case PANE_LEARNING:
+        return snap->steps.rows[i].outcome && strcmp(snap->steps.rows[i].outcome, "ok") != 0;
+    case PANE_POLICIES: {
+        PolicyState state = snap->policies.rows[i].state;
+        return state == POLICY_REJECTED || state == POLICY_ROLLED_BACK;
+    }
+    case PANE_COMMANDS: {
+        const char *state = snap->commands.rows[i].state;
+        return state && (strcmp(state, "failed") == 0 || strcmp(state, "refused") == 0);
+    }
+    case PANE_COUNT: break;
+    }
+    return false;
+}
+
+static unsigned next_match(Model *model, const Snapshot *snap, int dir, int64_t now_us)
+{
+    Pane pane = model->focus;
+    int count = model->shown_count[pane];
+    int place = model_place(model, snap, pane);
+    for (int n = 1; n <= count && place >= 0; n++) {
+        int at = ((place + dir * n) % count + count) % count;
+        if (wants_attention(snap, pane, model->shown[pane][at])) {
+            model_move(model, snap, pane, at - place);
+            return MODEL_DRAW;
+        }
+    }
+    model_say(model, ROLE_INFO, now_us, "no row here needs attention");
+    return MODEL_DRAW;
+}
+
+static unsigned mark(Model *model, const Snapshot *snap, bool all, int64_t now_us)
+{
+    if (model->focus != PANE_ENGINES) {
+        model_say(model, ROLE_INFO, now_us, "marks are for engines: 1 goes there");
+        return MODEL_DRAW;
+    }
+    if (!all) {
+        const EngineRow *row = model_engine(model, snap);
+        RowOrder *order = row ? model_order_find(model, row->engine) : NULL;
+        if (order) {
+            order->marked = !order->marked;
+            model_move(model, snap, PANE_ENGINES, 1);
+        }
+        return MODEL_DRAW;
+    }
+    bool set = model_mark_count(model) == 0;
+    for (int i = 0; i < model->shown_count[PANE_ENGINES]; i++) {
+        int64_t engine = model_row_id(snap, PANE_ENGINES, model->shown[PANE_ENGINES][i]);
+        RowOrder *order = model_order_find(model, engine);
+        if (order) {
+            order->marked = set;
+        }
+    }
+    return MODEL_DRAW;
+}
+
+static const AlertRow *worst_alert(const Model *model, const Snapshot *snap)
+{
+    for (size_t i = 0; i < snap->alerts.count; i++) {
+        if (!model_acked(model, snap->alerts.rows[i].incident)) {
+            return &snap->alerts.rows[i];
+        }
+    }
+    return snap->alerts.count > 0 ? &snap->alerts.rows[0] : NULL;
+}
+
+static unsigned go_worst(Model *model, const Snapshot *snap, int64_t now_us)
+{
+    const AlertRow *row = worst_alert(model, snap);
+    if (!row) {
+        model_say(model, ROLE_OK, now_us, "no alert is open at this moment");
+        return MODEL_DRAW;
+    }
+    if (row->engine > 0) {
+        Cursor *cursor = &model->cursor[PANE_ENGINES];
+        cursor->id = row->engine;
+        cursor->set = true;
+        model->focus = PANE_ENGINES;
+        model_lists(model, snap);
+    }
+    model->depth = 0;
+    return open_detail(model, DETAIL_ALERT, row->incident);
+}
+
+static unsigned acknowledge(Model *model, const Snapshot *snap, int64_t now_us)
+{
+    const Detail *detail = top_detail(model);
+    const AlertRow *row = detail && detail->kind == DETAIL_ALERT
+                              ? snapshot_alert(snap, detail->id)
+                              : worst_alert(model, snap);
+    if (!row) {
+        model_say(model, ROLE_INFO, now_us, "no alert is open at this moment");
+    } else if (!model_acked(model, row->incident)) {
+        if (model->acked_count == MODEL_ACKED_MAX) {
+            memmove(model->acked, model->acked + 1, (MODEL_ACKED_MAX - 1) * sizeof(int64_t));
+            model->acked_count--;
+        }
+        model->acked[model->acked_count++] = row->incident;
+        model_say(model, ROLE_INFO, now_us, "%s acknowledged on this console; it stays open",
+                  row->class_name ? row->class_name : "alert");
+    }
+    return MODEL_DRAW;
+}
+
+/* ---- time ---------------------------------------------------------------------------------- */
+
+static unsigned seek_mark(Model *model, ViewMark mark, int dir, int64_t now_us)
+{
+    if (model->live && dir > 0) {
+        model_say(model, ROLE_INFO, now_us, "this is live already");
+        return MODEL_DRAW;
+    }
+    model->seek = (Seek){.kind = SEEK_MARK, .mark = mark, .dir = dir};
+    return MODEL_SEEK;
+}
+
+static unsigned go_live(Model *model, const Snapshot *snap)
+{
+    model->playing = false;
+    model->frozen = false;
+    if (model->replay_only) {
+        model->t_us = snap->run.last_us;
+    } else {
+        model->live = true;
+    }
+    return MODEL_DRAW | MODEL_QUERY;
+}
+
+static unsigned shift_time(Model *model, const Snapshot *snap, int64_t delta_us, int64_t now_us)
+{
+    char text[32];
+    (void)str_format(text, sizeof text, "%+llds", (long long)(delta_us / US));
+    return model_go(model, snap, str_from(text), now_us);
+}
+
+static unsigned play(Model *model, int64_t now_us)
+{
+    if (model->live) {
+        model_say(model, ROLE_INFO, now_us, "this is live; [ or @ goes to the past");
+        return MODEL_DRAW;
+    }
+    model->playing = !model->playing;
+    model->played_at_us = now_us;
+    return MODEL_DRAW;
+}
+
+static unsigned change_speed(Model *model, int delta)
+{
+    int to = model->speed_shift + delta;
+    model->speed_shift = to < -2 ? -2 : to > 6 ? 6 : to;
+    return MODEL_DRAW;
+}
+
+static unsigned next_bookmark(Model *model, const Snapshot *snap, int64_t now_us)
+{
+    if (model->bookmark_count == 0) {
+        model_say(model, ROLE_INFO, now_us, "no moment is named yet; m names this one");
+        return MODEL_DRAW;
+    }
+    const Bookmark *to = &model->bookmarks[model->bookmark_next % model->bookmark_count];
+    model->bookmark_next = (model->bookmark_next + 1) % model->bookmark_count;
+    model_say(model, ROLE_INFO, now_us, "at '%s'", to->name);
+    return model_seek_done(model, snap, true, to->t_us, now_us);
+}
+
+static unsigned freeze(Model *model, int64_t now_us)
+{
+    if (model->live) {
+        model->frozen = !model->frozen;
+        model->frozen_us = now_us;
+    }
+    return MODEL_DRAW | MODEL_QUERY;
+}
+
+static unsigned start_typing(Model *model, Mode mode, const char *text)
+{
+    model->mode = mode;
+    (void)str_format(model->input.text, sizeof model->input.text, "%s", text);
+    model->input.n = strlen(model->input.text);
+    model->history_at = model->history_count;
+    return MODEL_DRAW;
+}
+
+static unsigned quit(Model *model, const Snapshot *snap)
+{
+    if (model->depth > 0) {
+        return back(model, snap);
+    }
+    if (model->may_stop && !model->replay_only && snap->run.core_alive) {
+        return start_typing(model, MODE_QUIT_ASK, "") | MODEL_FLUSH_INPUT;
+    }
+    return MODEL_QUIT;
+}
+
+static unsigned change_sort(Model *model, const Snapshot *snap, int delta)
+{
+    int count = SORT_COUNT;
+    model->sort = (SortKey)(((int)model->sort + delta + count) % count);
+    model_lists(model, snap);
+    return MODEL_DRAW;
+}
+
+static unsigned run_time(Model *model, const Snapshot *snap, Action action, int64_t now_us)
+{
+    int64_t ten = TEN_MINUTES_S * (int64_t)US;
+    switch ((int)action) {
+    case ACT_STEP_PREV: return seek_mark(model, MARK_STEP, -1, now_us);
+    case ACT_STEP_NEXT: return seek_mark(model, MARK_STEP, 1, now_us);
+    case ACT_ALERT_PREV: return seek_mark(model, MARK_ALERT, -1, now_us);
+    case ACT_ALERT_NEXT: return seek_mark(model, MARK_ALERT, 1, now_us);
+    case ACT_POLICY_PREV: return seek_mark(model, MARK_POLICY, -1, now_us);
+    case ACT_POLICY_NEXT: return seek_mark(model, MARK_POLICY, 1, now_us);
+    case ACT_PROBE_PREV: return seek_mark(model, MARK_PROBE, -1, now_us);
+    case ACT_PROBE_NEXT: return seek_mark(model, MARK_PROBE, 1, now_us);
+    case ACT_TIME_BACK: return shift_time(model, snap, -ten, now_us);
+    case ACT_TIME_ON: return model->live ? 0 : shift_time(model, snap, ten, now_us);
+    case ACT_TIME_FIRST: return model_seek_done(model, snap, true, snap->run.first_us, now_us);
+    case ACT_TIME_LIVE: return go_live(model, snap);
+    case ACT_GO_TIME: return start_typing(model, MODE_GO, "");
+    case ACT_PLAY: return play(model, now_us);
+    case ACT_FASTER: return change_speed(model, 1);
+    case ACT_SLOWER: return change_speed(model, -1);
+    case ACT_BOOKMARK: return start_typing(model, MODE_BOOKMARK, "");
+    case ACT_BOOKMARKS: return next_bookmark(model, snap, now_us);
+    }
+    return 0;
+}
+
+static unsigned run_act(Model *model, const Snapshot *snap, Action action, int64_t now_us)
+{
+    switch ((int)action) {
+    case ACT_PAUSE: return act_begin(model, snap, VERB_PAUSE, false, now_us);
+    case ACT_UPDATE: return act_begin(model, snap, VERB_UPDATE, false, now_us);
+    case ACT_RESTART: return act_begin(model, snap, VERB_RESTART, false, now_us);
+    case ACT_CORDON: return act_begin(model, snap, VERB_CORDON, false, now_us);
+    case ACT_ABORT: return act_begin(model, snap, VERB_ABORT, false, now_us);
+    }
+    return 0;
+}
+
+static unsigned run_find(Model *model, const Snapshot *snap, Action action, int64_t now_us)
+{
+    switch ((int)action) {
+    case ACT_FILTER: return start_typing(model, MODE_FILTER, model->filter[model->focus]);
+    case ACT_NEXT_MATCH: return next_match(model, snap, 1, now_us);
+    case ACT_PREV_MATCH: return next_match(model, snap, -1, now_us);
+    case ACT_SORT:
+        model->mode = MODE_SORT;
+        model->sort_cursor = (int)model->sort;
+        return MODEL_DRAW;
+    case ACT_SORT_PREV: return change_sort(model, snap, -1);
+    case ACT_SORT_NEXT: return change_sort(model, snap, 1);
+    case ACT_SORT_INVERT:
+        model->sort_inverted = !model->sort_inverted;
+        model_lists(model, snap);
+        return MODEL_DRAW;
+    case ACT_MARK: return mark(model, snap, false, now_us);
+    case ACT_MARK_ALL: return mark(model, snap, true, now_us);
+    }
+    return 0;
+}
+
+static unsigned run_other(Model *model, const Snapshot *snap, Action action, int64_t now_us)
+{
+    switch ((int)action) {
+    case ACT_ZOOM:
+        model->zoom = !model->zoom;
+        return MODEL_DRAW | MODEL_QUERY;
+    case ACT_FREEZE: return freeze(model, now_us);
+    case ACT_FOLLOW:
+        model->follow_events = true;
+        model_lists(model, snap);
+        return MODEL_DRAW;
+    case ACT_WORST: return go_worst(model, snap, now_us);
+    case ACT_ACK: return acknowledge(model, snap, now_us);
+    case ACT_COPY_ROW: return MODEL_COPY_ROW;
+    case ACT_COPY_SCREEN: return MODEL_COPY_SCREEN;
+    case ACT_UNDO: return act_undo(model, snap, now_us);
+    case ACT_COMMAND: return start_typing(model, MODE_COMMAND, "");
+    case ACT_HELP:
+        model->mode = MODE_HELP;
+        model->help_cursor = 0;
+        return MODEL_DRAW;
+    case ACT_REPAINT: return MODEL_REPAINT | MODEL_DRAW | MODEL_QUERY;
+    case ACT_SUSPEND: return MODEL_SUSPEND;
+    case ACT_QUIT: return quit(model, snap);
+    }
+    return 0;
+}
+
+static unsigned run_move(Model *model, const Snapshot *snap, Action action)
+{
+    int page = model->h > 16 ? model->h - 12 : 4;
+    switch ((int)action) {
+    case ACT_UP: return move(model, snap, -1);
+    case ACT_DOWN: return move(model, snap, 1);
+    case ACT_PAGE_UP: return move(model, snap, -page);
+    case ACT_PAGE_DOWN: return move(model, snap, page);
+    case ACT_TOP: return move(model, snap, -1000000);
+    case ACT_BOTTOM: return move(model, snap, 1000000);
+    case ACT_ENTER: return enter(model, snap);
+    case ACT_BACK: return back(model, snap);
+    case ACT_NEXT_PANE: return focus_pane(model, (Pane)((model->focus + 1) % PANE_COUNT));
+    case ACT_PREV_PANE:
+        return focus_pane(model, (Pane)((model->focus + PANE_COUNT - 1) % PANE_COUNT));
+    }
+    if (action >= ACT_PANE_1 && action <= ACT_PANE_7) {
+        return focus_pane(model, (Pane)(action - ACT_PANE_1));
+    }
+    return 0;
+}
+
+unsigned action_run(Model *model, const Snapshot *snap, Action action, int64_t now_us)
+{
+    if (action == ACT_NONE) {
+        return 0;
+    }
+    switch (keymap_info(action)->group) {
+    case G_MOVE: return run_move(model, snap, action);
+    case G_TIME: return run_time(model, snap, action, now_us);
+    case G_ACT: return run_act(model, snap, action, now_us);
+    case G_FIND: return run_find(model, snap, action, now_us);
+    case G_LOOK:
+    case G_OTHER: return run_other(model, snap, action, now_us);
+    case G_COUNT: break;
+    }
+    return 0;
+}
+
+unsigned model_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
+{
+    model->now_us = now_us;
+    if (model->mode == MODE_CONFIRM) {
+        return act_key(model, snap, key, now_us);
+    }
+    if (model->mode != MODE_NORMAL) {
+        return typing_key(model, snap, key, now_us);
+    }
+    Action action = keymap_find(key, model_in_replay(model));
+    if (action == ACT_NONE && key != TK_NONE) {
+        char name[KEY_NAME_MAX];
+        keymap_key_name(key, name, sizeof name);
+        model_say(model, ROLE_INFO, now_us, "%s does nothing here; ? lists the keys", name);
+        return MODEL_DRAW;
+    }
+    return action_run(model, snap, action, now_us);
+}

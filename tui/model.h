@@ -1,0 +1,283 @@
+/* The console's state: pure. Keys, replies and new snapshots go in; flags for the loop come out.
+ * No clock, no file, no terminal; times are arguments (wall microseconds). Every row is named by
+ * identity, never by its place. */
+#ifndef ROLLTOP_TUI_MODEL_H
+#define ROLLTOP_TUI_MODEL_H
+
+#include "tui/keymap.h"
+#include "tui/layout.h"
+#include "tui/snapshot.h"
+
+enum {
+    MODEL_ROWS_MAX = 2048,   /* rows of one list that the console can walk */
+    MODEL_ENGINES_MAX = 1024,
+    MODEL_INPUT_MAX = 200,
+    MODEL_DETAIL_DEPTH = 6,
+    MODEL_TARGETS_MAX = 64,
+    MODEL_PENDING_MAX = 64,
+    MODEL_OUTBOX_MAX = 64,
+    MODEL_JSON_MAX = 1024,
+    MODEL_BOOKMARKS_MAX = 32,
+    MODEL_ACKED_MAX = 256,
+    MODEL_HISTORY_MAX = 16,
+    MODEL_GUARD_US = 300000,     /* keys right after a box was drawn are thrown away */
+    MODEL_COUNTDOWN_US = 10000000,
+    MODEL_PENDING_TIMEOUT_US = 60000000,
+    MODEL_BLIND_US = 10000000    /* a picture older than this asks for the word 'blind' */
+};
+
+enum { /* what the loop must do */
+    MODEL_DRAW = 1,
+    MODEL_QUERY = 2,
+    MODEL_QUIT = 4,
+    MODEL_SUSPEND = 8,
+    MODEL_REPAINT = 16,
+    MODEL_SEEK = 32,
+    MODEL_SEND = 64,
+    MODEL_COPY_ROW = 128,
+    MODEL_COPY_SCREEN = 256,
+    MODEL_FLUSH_INPUT = 512, /* a box opened: what was typed before it is thrown away */
+    MODEL_THEME = 1024
+};
+
+typedef enum Mode {
+    MODE_NORMAL,
+    MODE_FILTER,
+    MODE_COMMAND,
+    MODE_GO,
+    MODE_BOOKMARK,
+    MODE_SORT,
+    MODE_HELP,
+    MODE_HELP_FILTER,
+    MODE_CONFIRM,
+    MODE_QUIT_ASK
+} Mode;
+
+typedef struct InputLine {
+    char text[MODEL_INPUT_MAX];
+    size_t n;
+} InputLine;
+
+#define TUI_SORTS(X)                                                                              \
+    X(SORT_SEVERITY, "severity") X(SORT_NAME, "name") X(SORT_POLICY, "policy")                    \
+    X(SORT_TOKENS, "tok/s") X(SORT_RUNNING, "run") X(SORT_WAITING, "wait") X(SORT_KV, "kv")       \
+    X(SORT_ITL, "itl") X(SORT_SEEN, "seen")
+#define TUI_SORT_ENTRY(name, word) name,
+typedef enum SortKey { TUI_SORTS(TUI_SORT_ENTRY) SORT_COUNT } SortKey;
+
+/* verb, word on the socket, key, undone by (its own name when nothing undoes it) */
+#define TUI_VERBS(X)                                                                              \
+    X(VERB_PAUSE, "pause", 'P', VERB_RESUME) X(VERB_RESUME, "resume", 'P', VERB_PAUSE)            \
+    X(VERB_UPDATE, "update", 'U', VERB_UPDATE) X(VERB_RESTART, "restart", 'R', VERB_RESTART)      \
+    X(VERB_CORDON, "cordon", 'C', VERB_UNCORDON) X(VERB_UNCORDON, "uncordon", 'C', VERB_CORDON)   \
+    X(VERB_ABORT, "abort", 'X', VERB_ABORT) X(VERB_STOP, "stop", ':', VERB_STOP)
+#define TUI_VERB_ENTRY(name, word, key, undo) name,
+typedef enum Verb { TUI_VERBS(TUI_VERB_ENTRY) VERB_COUNT } Verb;
+
+typedef struct Cursor {
+    int64_t id; /* identity of the row; 0 or -1 before there was one */
+    bool set;
+    int index; /* where it was last: taken when the row is gone */
+} Cursor;
+
+typedef struct RowOrder { /* severity as it is used for the order: changes after three ticks */
+    int64_t engine;
+    int rank, next_rank, ticks;
+    bool marked;
+} RowOrder;
+
+typedef struct Target { /* fixed when the key was pressed */
+    int64_t engine, sample, incarnation;
+    EngineState state;
+    char name[40];
+} Target;
+
+typedef struct Confirm {
+    int level; /* 1, 2, 3 */
+    Verb verb;
+    bool all;
+    Target targets[MODEL_TARGETS_MAX];
+    int count;
+    int64_t opened_us, countdown_us; /* countdown_us 0: not running */
+    char want[64];                   /* what has to be typed */
+    InputLine typed, reason;
+    bool in_reason;
+    char notice[120]; /* why the box started over */
+} Confirm;
+
+typedef enum PendingState {
+    PENDING_FREE,
+    PENDING_REQUESTED, /* sent, no answer yet */
+    PENDING_ACCEPTED,  /* the core took it; not yet observed */
+    PENDING_REFUSED,
+    PENDING_OBSERVED,
+    PENDING_TIMEOUT
+} PendingState;
+
+typedef struct Pending {
+    PendingState state;
+    Verb verb;
+    bool all;
+    Target target;
+    int64_t asked_us, changed_us, command;
+    char message[160];
+} Pending;
+
+typedef struct Outgoing {
+    char json[MODEL_JSON_MAX];
+    int pending; /* index, -1: nobody waits */
+} Outgoing;
+
+typedef struct Detail {
+    DetailKind kind;
+    int64_t id;
+    int scroll;
+    int64_t cursor; /* row of a list inside (samples of a step) by place */
+} Detail;
+
+typedef enum SeekKind { SEEK_MARK, SEEK_TIME, SEEK_STEP, SEEK_POLICY, SEEK_TEXT } SeekKind;
+typedef struct Seek {
+    SeekKind kind;
+    ViewMark mark;
+    int dir;
+    int64_t value; /* time, step or version */
+    char text[MODEL_INPUT_MAX];
+} Seek;
+
+typedef struct Bookmark {
+    int64_t t_us;
+    char name[48];
+} Bookmark;
+
+typedef struct ModelConfig {
+    bool control, replay, ascii;
+    bool may_stop; /* leaving asks whether to stop the run */
+    const char *user, *log_path, *theme;
+} ModelConfig;
+
+typedef struct Model {
+    /* configuration */
+    bool control, replay_only, ascii, may_stop;
+    char user[64], log_path[256], theme[64];
+    int colours;
+    /* where we look */
+    Pane focus;
+    bool zoom, second;
+    Mode mode;
+    Cursor cursor[PANE_COUNT];
+    bool follow_events;
+    char filter[PANE_COUNT][MODEL_INPUT_MAX];
+    int shown[PANE_COUNT][MODEL_ROWS_MAX]; /* indices into the snapshot's lists, in order */
+    int shown_count[PANE_COUNT];
+    size_t event_limit;
+    Detail detail[MODEL_DETAIL_DEPTH];
+    int depth;
+    SortKey sort;
+    bool sort_inverted;
+    int sort_cursor;
+    RowOrder order[MODEL_ENGINES_MAX];
+    int order_count;
+    /* time */
+    bool live, playing, frozen;
+    int64_t t_us, frozen_us, played_at_us; /* wall time of the last advance while playing */
+    int speed_shift;                       /* -2 … 6: speed is 2 to its power */
+    Seek seek;
+    Bookmark bookmarks[MODEL_BOOKMARKS_MAX];
+    int bookmark_count, bookmark_next;
+    int64_t acked[MODEL_ACKED_MAX];
+    int acked_count;
+    /* typing */
+    InputLine input;
+    char history[MODEL_HISTORY_MAX][MODEL_INPUT_MAX];
+    int history_count, history_at;
+    int help_cursor;
+    InputLine help_filter;
+    /* acting */
+    Confirm confirm;
+    Pending pending[MODEL_PENDING_MAX];
+    Outgoing outbox[MODEL_OUTBOX_MAX];
+    int outbox_count;
+    bool linked; /* the control socket answers */
+    bool stop_run;
+    int64_t armed_until_us;
+    Verb undo_verb;
+    Target undo_target;
+    bool undo_set;
+    char message[240];
+    Role message_role;
+    int64_t message_until_us;
+    /* the screen, for paging */
+    int w, h;
+    int64_t now_us; /* of the last event: ages of live pictures are against the snapshot's T */
+} Model;
+
+Model *model_new(const ModelConfig *config);
+void model_free(Model *model);
+bool model_in_replay(const Model *model);
+/* The moment to show at wall time `now_us`. */
+int64_t model_time(const Model *model, int64_t now_us);
+SnapRequest model_request(const Model *model, int64_t now_us);
+LayoutWish model_wish(const Model *model, const Snapshot *snap);
+
+unsigned model_resize(Model *model, int w, int h);
+/* A new snapshot: rows are ordered and filtered, cursors find their rows again. */
+unsigned model_observe(Model *model, const Snapshot *snap, int64_t now_us);
+unsigned model_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
+/* Once a second and during playback: messages end, countdowns run, playback moves T. */
+unsigned model_tick(Model *model, const Snapshot *snap, int64_t now_us);
+void model_say(Model *model, Role role, int64_t now_us, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Result of the seek that MODEL_SEEK asked for. */
+unsigned model_seek_done(Model *model, const Snapshot *snap, bool found, int64_t t_us,
+                         int64_t now_us);
+unsigned model_go(Model *model, const Snapshot *snap, Str text, int64_t now_us);
+
+/* ---- parts of the model, each in its own file ---------------------------------------------- */
+
+/* lists.c */
+void model_lists(Model *model, const Snapshot *snap);
+int64_t model_row_id(const Snapshot *snap, Pane pane, int index); /* of snapshot list index */
+int model_row_count(const Snapshot *snap, Pane pane);
+int model_place(const Model *model, const Snapshot *snap, Pane pane); /* cursor's place, -1 none */
+void model_move(Model *model, const Snapshot *snap, Pane pane, int delta);
+const EngineRow *model_engine(const Model *model, const Snapshot *snap); /* under the cursor */
+int64_t model_sample(const Model *model, const Snapshot *snap); /* under the cursor, 0 none */
+RowOrder *model_order_find(Model *model, int64_t engine);
+bool model_marked(const Model *model, int64_t engine);
+int model_mark_count(const Model *model);
+void model_order(Model *model, const Snapshot *snap);
+bool model_acked(const Model *model, int64_t incident);
+/* filter.c: words, !not, name:word, name>number; `text` holds the row's words. */
+typedef struct FilterField {
+    const char *name;
+    const char *text; /* NULL: a number */
+    Val number;
+} FilterField;
+bool filter_match(const char *filter, const char *text, const FilterField *fields, size_t count);
+/* act.c */
+const char *verb_word(Verb verb);
+unsigned act_begin(Model *model, const Snapshot *snap, Verb verb, bool all, int64_t now_us);
+unsigned act_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
+unsigned act_tick(Model *model, int64_t now_us);
+unsigned act_observe(Model *model, const Snapshot *snap, int64_t now_us);
+unsigned act_undo(Model *model, const Snapshot *snap, int64_t now_us);
+/* Why a verb cannot be used on an engine now; NULL when it can. */
+const char *act_refusal(const Snapshot *snap, Verb verb, const EngineRow *row);
+bool act_cordoned(const Snapshot *snap, const EngineRow *row);
+const Pending *act_pending(const Model *model, int64_t engine);
+void act_reply(Model *model, int pending, bool ok, int64_t command, const char *message,
+               int64_t now_us);
+/* [RW], [RO], [LOCKED], [ARMED 4m] */
+void act_word(const Model *model, int64_t now_us, char *buffer, size_t size);
+/* typing.c */
+bool input_key(InputLine *line, int key); /* true when the line took it */
+unsigned typing_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
+unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_us);
+/* keys.c */
+unsigned action_run(Model *model, const Snapshot *snap, Action action, int64_t now_us);
+/* time.c: what '@' understands. False: nothing sensible. */
+bool time_parse(Str text, int64_t t_us, int64_t first_us, int64_t last_us, Seek *out);
+/* Actions that the help screen lists under its filter; returns how many. */
+int help_list(const Model *model, Action out[ACT_COUNT]);
+
+#endif

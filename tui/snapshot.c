@@ -1,0 +1,142 @@
+#include "tui/snapshot.h"
+
+#include "core/base/clock.h"
+
+#include <string.h>
+
+#define FIND_ROW(list, field, wanted)                                                             \
+    do {                                                                                          \
+        for (size_t i = 0; i < (list).count; i++) {                                               \
+            if ((list).rows[i].field == (wanted)) {                                               \
+                return &(list).rows[i];                                                           \
+            }                                                                                     \
+        }                                                                                         \
+        return NULL;                                                                              \
+    } while (0)
+
+const EngineRow *snapshot_engine(const Snapshot *snap, int64_t engine)
+{
+    FIND_ROW(snap->engines, engine, engine);
+}
+
+const char *snapshot_engine_name(const Snapshot *snap, int64_t engine)
+{
+    const EngineRow *row = snapshot_engine(snap, engine);
+    return row && row->name ? row->name : "-";
+}
+
+const TailRow *snapshot_tail(const Snapshot *snap, int64_t sample)
+{
+    FIND_ROW(snap->tail, sample, sample);
+}
+
+const StepRow *snapshot_step(const Snapshot *snap, int64_t step)
+{
+    FIND_ROW(snap->steps, step, step);
+}
+
+const PolicyRow *snapshot_policy(const Snapshot *snap, int64_t version)
+{
+    FIND_ROW(snap->policies, version, version);
+}
+
+const EventRow *snapshot_event(const Snapshot *snap, int64_t id)
+{
+    FIND_ROW(snap->events, id, id);
+}
+
+const CommandRow *snapshot_command(const Snapshot *snap, int64_t command)
+{
+    FIND_ROW(snap->commands, command, command);
+}
+
+const AlertRow *snapshot_alert(const Snapshot *snap, int64_t incident)
+{
+    FIND_ROW(snap->alerts, incident, incident);
+}
+
+static void read_detail(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
+{
+    int64_t t = request->t_us;
+    switch (request->detail) {
+    case DETAIL_ENGINE: {
+        const char *name = snapshot_engine_name(out, request->detail_id);
+        out->line_count = view_child_lines(view, name, t, SNAP_CHILD_LINES, arena, &out->lines);
+        break;
+    }
+    case DETAIL_SAMPLE:
+        out->has_sample = view_sample(view, request->detail_id, t, arena, &out->sample);
+        break;
+    case DETAIL_STEP:
+        out->samples = view_samples(view, request->detail_id, t, SNAP_SAMPLES,
+                                    request->sample_offset, arena);
+        break;
+    case DETAIL_POLICY: {
+        const PolicyRow *row = snapshot_policy(out, request->detail_id);
+        if (row && row->txn > 0) {
+            out->has_txn = view_txn(view, row->txn, t, arena, &out->txn);
+        }
+        break;
+    }
+    case DETAIL_NONE:
+    case DETAIL_EVENT:
+    case DETAIL_COMMAND:
+    case DETAIL_ALERT:
+        break;
+    }
+}
+
+static void read_strip(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
+{
+    int64_t from = out->run.first_us;
+    int64_t to = out->run.last_us + 1;
+    if (request->strip_cells < 1 || from <= 0 || to <= from) {
+        return;
+    }
+    if (view_strip(view, from, to, request->strip_cells, arena, &out->strip)) {
+        out->strip_cells = request->strip_cells;
+        out->strip_from_us = from;
+        out->strip_to_us = to;
+    }
+}
+
+Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
+{
+    int64_t began = clock_mono_us();
+    int64_t t = request->t_us;
+    memset(out, 0, sizeof *out);
+    arena_reset(arena);
+    out->t_us = t;
+    if (!view_run(view, arena, &out->run) || !view_header(view, t, arena, &out->header)) {
+        Err err = view_fault(view, &out->fault);
+        if (err != ERR_OK) {
+            return err;
+        }
+    }
+    out->engines = view_engines(view, t, request->spark_count, request->spark_us, arena);
+    out->alerts = view_alerts(view, t, SNAP_ALERTS, arena);
+    out->tail = view_tail(view, t, request->tail_limit, arena);
+    out->steps = view_steps(view, t, SNAP_STEPS, arena);
+    int64_t step = request->step_engines;
+    if (step < 0 && out->steps.count > 0) {
+        step = out->steps.rows[0].step;
+    }
+    if (step >= 0) {
+        out->span_count = view_step_engines(view, step, t, arena, &out->spans);
+    }
+    out->events = view_events(view, t, request->event_limit, 0, request->event_filter, arena);
+    out->commands = view_commands(view, t, SNAP_COMMANDS, arena);
+    if (request->policies) {
+        out->policies = view_policies(view, t, SNAP_POLICIES, arena);
+        out->txns = view_txns(view, t, SNAP_TXNS, arena);
+    }
+    if (request->curves) {
+        out->eval_count = view_curve(view, "eval_reward_mean", t, SNAP_CURVE, arena, &out->eval);
+        out->reward_count = view_curve(view, "reward_mean", t, SNAP_CURVE, arena, &out->reward);
+    }
+    read_strip(view, request, arena, out);
+    read_detail(view, request, arena, out);
+    out->ready = true;
+    out->read_us = clock_mono_us() - began;
+    return view_fault(view, &out->fault);
+}

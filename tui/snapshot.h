@@ -1,0 +1,90 @@
+/* Everything a frame shows, read from the log for one moment T into one arena that dies at the
+ * next refresh. Views and model only read it; tests make one by hand. */
+#ifndef ROLLTOP_TUI_SNAPSHOT_H
+#define ROLLTOP_TUI_SNAPSHOT_H
+
+#include "store/view.h"
+
+typedef enum DetailKind {
+    DETAIL_NONE,
+    DETAIL_ENGINE,
+    DETAIL_SAMPLE,
+    DETAIL_STEP,
+    DETAIL_POLICY,
+    DETAIL_EVENT,
+    DETAIL_COMMAND,
+    DETAIL_ALERT
+} DetailKind;
+
+enum {
+    SNAP_STEPS = 24,
+    SNAP_POLICIES = 64,
+    SNAP_TXNS = 16,
+    SNAP_ALERTS = 64,
+    SNAP_COMMANDS = 100,
+    SNAP_CURVE = 400,
+    SNAP_CHILD_LINES = 40,
+    SNAP_SAMPLES = 200,
+    SNAP_ARENA_MAX = 64 << 20
+};
+
+typedef struct SnapRequest { /* what the model wants for the next frame */
+    int64_t t_us;
+    int spark_count;
+    int64_t spark_us;
+    size_t tail_limit, event_limit;
+    const char *event_filter; /* NULL: all; borrowed */
+    bool curves, policies, commands;
+    int strip_cells; /* 0: no strip */
+    int64_t step_engines;  /* step for the waterfall, -1: the newest */
+    DetailKind detail;
+    int64_t detail_id;
+    size_t sample_offset;
+} SnapRequest;
+
+typedef struct Snapshot {
+    bool ready; /* false before the first read */
+    int64_t t_us;
+    Fault fault; /* why the read failed; what is shown then is the last good one */
+    RunView run;
+    HeaderView header;
+    EngineList engines;
+    TailList tail;
+    StepList steps;
+    EngineSpan *spans; /* of steps.rows[0], or of the step in detail */
+    size_t span_count;
+    PolicyList policies;
+    TxnList txns;
+    EventList events;
+    AlertList alerts;
+    CommandList commands;
+    CurvePoint *eval, *reward;
+    size_t eval_count, reward_count;
+    StripCell *strip;
+    int strip_cells;
+    int64_t strip_from_us, strip_to_us;
+    /* detail */
+    bool has_sample, has_txn;
+    SampleView sample;
+    SampleList samples;
+    TxnRow txn;
+    ChildLineRow *lines;
+    size_t line_count;
+    int64_t read_us; /* how long the reads took */
+} Snapshot;
+
+/* Reads into *out; `arena` is reset first. On failure *out says why in fault and keeps nothing
+ * else, so the caller keeps its last good one in the other arena. */
+Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot *out);
+
+/* Look-ups, NULL when there is no such row. */
+const EngineRow *snapshot_engine(const Snapshot *snap, int64_t engine);
+const char *snapshot_engine_name(const Snapshot *snap, int64_t engine); /* "-" when unknown */
+const TailRow *snapshot_tail(const Snapshot *snap, int64_t sample);
+const StepRow *snapshot_step(const Snapshot *snap, int64_t step);
+const PolicyRow *snapshot_policy(const Snapshot *snap, int64_t version);
+const EventRow *snapshot_event(const Snapshot *snap, int64_t id);
+const CommandRow *snapshot_command(const Snapshot *snap, int64_t command);
+const AlertRow *snapshot_alert(const Snapshot *snap, int64_t incident);
+
+#endif

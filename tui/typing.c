@@ -1,0 +1,344 @@
+/* The line that is typed into: filter, command, moment, bookmark; and the pickers. */
+#include "core/base/utf8.h"
+#include "tui/model.h"
+
+#include <string.h>
+
+enum { US = 1000000, ARM_MAX_S = 3600 };
+
+bool input_key(InputLine *line, int key)
+{
+    char bytes[4];
+    if (key == TK_BACKSPACE || key == 8) {
+        if (line->n == 0) {
+            return false;
+        }
+        do {
+            line->n--;
+        } while (line->n > 0 && ((unsigned char)line->text[line->n] & 0xc0) == 0x80);
+        line->text[line->n] = '\0';
+        return true;
+    }
+    if (key == TK_CTRL_U) {
+        line->n = 0;
+        line->text[0] = '\0';
+        return true;
+    }
+    if (key < 32 || key == 127 || key >= TK_UP) {
+        return false;
+    }
+    size_t n = utf8_encode((uint32_t)key, bytes);
+    if (line->n + n >= sizeof line->text) {
+        return false;
+    }
+    memcpy(line->text + line->n, bytes, n);
+    line->n += n;
+    line->text[line->n] = '\0';
+    return true;
+}
+
+static unsigned leave(Model *model)
+{
+    model->mode = MODE_NORMAL;
+    return MODEL_DRAW;
+}
+
+/* ---- filter: live while it is typed -------------------------------------------------------- */
+
+static unsigned filter_key(Model *model, const Snapshot *snap, int key)
+{
+    char *filter = model->filter[model->focus];
+    size_t size = sizeof model->filter[0];
+    if (key == TK_ENTER) {
+        return leave(model) | MODEL_QUERY;
+    }
+    if (key == TK_ESC || key == TK_CTRL_C) {
+        filter[0] = '\0';
+        model_lists(model, snap);
+        return leave(model) | MODEL_QUERY;
+    }
+    (void)input_key(&model->input, key);
+    (void)str_format(filter, size, "%s", model->input.text);
+    model_lists(model, snap);
+    return MODEL_DRAW | (model->focus == PANE_EVENTS ? MODEL_QUERY : 0);
+}
+
+/* ---- commands ------------------------------------------------------------------------------ */
+
+static unsigned arm(Model *model, Str value, int64_t now_us)
+{
+    int64_t n = 0;
+    int64_t unit = str_ends(value, STR("s")) ? 1 : 60;
+    if (str_ends(value, STR("m")) || str_ends(value, STR("s"))) {
+        value.n--;
+    }
+    if (!model->control || model_in_replay(model)) {
+        model_say(model, ROLE_WARN, now_us, "arm is not available: this console looks only");
+    } else if (!str_to_i64(value, &n) || n < 1 || n * unit > ARM_MAX_S) {
+        model_say(model, ROLE_WARN, now_us, "write ':arm 5m' (one hour at most)");
+    } else {
+        model->armed_until_us = now_us + n * unit * US;
+        model_say(model, ROLE_CONFIRM, now_us,
+                  "armed: actions on the whole run can be confirmed for %lld s",
+                  (long long)(n * unit));
+    }
+    return MODEL_DRAW;
+}
+
+static bool find_verb(Str word, Verb *out)
+{
+    for (int i = 0; i < VERB_COUNT; i++) {
+        if (str_equal(word, str_from(verb_word((Verb)i)))) {
+            *out = (Verb)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_us)
+{
+    Verb verb = VERB_PAUSE;
+    Str rest = str_trim(text);
+    Str word;
+    if (!str_split(&rest, ' ', &word)) {
+        return MODEL_DRAW;
+    }
+    Str value = str_trim(rest);
+    if (str_equal(word, STR("arm"))) {
+        return arm(model, value, now_us);
+    }
+    if (str_equal(word, STR("disarm"))) {
+        model->armed_until_us = 0;
+        return MODEL_DRAW;
+    }
+    if (str_equal(word, STR("go")) && value.n > 0) {
+        return model_go(model, snap, value, now_us);
+    }
+    if (str_equal(word, STR("theme")) && value.n > 0) {
+        (void)str_format(model->theme, sizeof model->theme, "%.*s", (int)value.n, value.p);
+        return MODEL_THEME | MODEL_DRAW;
+    }
+    if (find_verb(word, &verb) && (verb == VERB_STOP || value.n > 0)) {
+        bool all = verb == VERB_STOP || str_equal(value, STR("all"));
+        if (all && (verb == VERB_CORDON || verb == VERB_UNCORDON || verb == VERB_ABORT)) {
+            model_say(model, ROLE_WARN, now_us, "%s takes marked rows, not the whole run",
+                      verb_word(verb));
+            return MODEL_DRAW;
+        }
+        if (all) {
+            return act_begin(model, snap, verb, true, now_us);
+        }
+        model_say(model, ROLE_WARN, now_us, "write ':%s all', or use the key on a row",
+                  verb_word(verb));
+        return MODEL_DRAW;
+    }
+    Action action = keymap_by_name(word.p, word.n);
+    if (action != ACT_NONE) {
+        return action_run(model, snap, action, now_us);
+    }
+    model_say(model, ROLE_WARN, now_us, "no command '%.*s'; ? lists them, and there are arm 5m, "
+              "disarm, stop, go TIME, theme NAME, VERB all", (int)word.n, word.p);
+    return MODEL_DRAW;
+}
+
+static void remember(Model *model)
+{
+    if (model->input.n == 0) {
+        return;
+    }
+    if (model->history_count == MODEL_HISTORY_MAX) {
+        memmove(model->history, model->history + 1,
+                (MODEL_HISTORY_MAX - 1) * sizeof model->history[0]);
+        model->history_count--;
+    }
+    (void)str_format(model->history[model->history_count++], sizeof model->history[0], "%s",
+                     model->input.text);
+}
+
+static void set_input(Model *model, const char *text)
+{
+    (void)str_format(model->input.text, sizeof model->input.text, "%s", text);
+    model->input.n = strlen(model->input.text);
+}
+
+static void complete(Model *model)
+{
+    static const char *const more[] = {"arm 5m",   "disarm",     "stop",        "pause all",
+                                       "resume all", "update all", "restart all", "theme "};
+    InputLine *input = &model->input;
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        if (strncmp(more[i], input->text, input->n) == 0 && strlen(more[i]) > input->n) {
+            set_input(model, more[i]);
+            return;
+        }
+    }
+    for (int i = 0; i < ACT_COUNT; i++) {
+        const char *name = keymap_info((Action)i)->name;
+        if (strncmp(name, input->text, input->n) == 0 && strlen(name) > input->n) {
+            set_input(model, name);
+            return;
+        }
+    }
+}
+
+static unsigned command_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
+{
+    if (key == TK_ENTER) {
+        remember(model);
+        model->mode = MODE_NORMAL;
+        return MODEL_DRAW |
+               command_run(model, snap, (Str){model->input.text, model->input.n}, now_us);
+    }
+    if (key == TK_TAB) {
+        complete(model);
+    } else if (key == TK_UP && model->history_at > 0) {
+        set_input(model, model->history[--model->history_at]);
+    } else if (key == TK_DOWN && model->history_at + 1 < model->history_count) {
+        set_input(model, model->history[++model->history_at]);
+    } else if (!input_key(&model->input, key) && key == TK_BACKSPACE) {
+        return leave(model);
+    }
+    return MODEL_DRAW;
+}
+
+static unsigned bookmark_key(Model *model, int key, int64_t now_us)
+{
+    if (key != TK_ENTER) {
+        (void)input_key(&model->input, key);
+        return MODEL_DRAW;
+    }
+    if (model->bookmark_count == MODEL_BOOKMARKS_MAX) {
+        model_say(model, ROLE_WARN, now_us, "%d moments are named already", MODEL_BOOKMARKS_MAX);
+        return leave(model);
+    }
+    Bookmark *mark = &model->bookmarks[model->bookmark_count++];
+    mark->t_us = model_time(model, now_us);
+    (void)str_format(mark->name, sizeof mark->name, "%.*s", (int)sizeof mark->name - 1,
+                     model->input.n ? model->input.text : "unnamed");
+    model_say(model, ROLE_INFO, now_us, "named '%s'; ' comes back here", mark->name);
+    return leave(model);
+}
+
+static unsigned go_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
+{
+    if (key == TK_ENTER) {
+        model->mode = MODE_NORMAL;
+        return MODEL_DRAW |
+               model_go(model, snap, (Str){model->input.text, model->input.n}, now_us);
+    }
+    (void)input_key(&model->input, key);
+    return MODEL_DRAW;
+}
+
+/* ---- pickers ------------------------------------------------------------------------------- */
+
+static unsigned sort_key_pressed(Model *model, const Snapshot *snap, int key)
+{
+    if (key == 'j' || key == TK_DOWN) {
+        model->sort_cursor = (model->sort_cursor + 1) % SORT_COUNT;
+    } else if (key == 'k' || key == TK_UP) {
+        model->sort_cursor = (model->sort_cursor + SORT_COUNT - 1) % SORT_COUNT;
+    } else if (key == 'I') {
+        model->sort_inverted = !model->sort_inverted;
+    } else if (key == TK_ENTER) {
+        model->sort = (SortKey)model->sort_cursor;
+        model->mode = MODE_NORMAL;
+    } else {
+        return leave(model);
+    }
+    model_lists(model, snap);
+    return MODEL_DRAW;
+}
+
+int help_list(const Model *model, Action out[ACT_COUNT])
+{
+    int count = 0;
+    for (int group = 0; group < G_COUNT; group++) {
+        for (int i = 0; i < ACT_COUNT; i++) {
+            const ActionInfo *info = keymap_info((Action)i);
+            char text[256];
+            (void)str_format(text, sizeof text, "%s %s %s", info->name, info->help,
+                             keymap_group_name(info->group));
+            if ((int)info->group == group &&
+                filter_match(model->help_filter.text, text, NULL, 0)) {
+                out[count++] = (Action)i;
+            }
+        }
+    }
+    return count;
+}
+
+static unsigned help_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
+{
+    Action list[ACT_COUNT];
+    int count = help_list(model, list);
+    int page = model->h > 10 ? model->h - 8 : 2;
+    if (key == '/' && model->mode == MODE_HELP) {
+        model->mode = MODE_HELP_FILTER;
+        return MODEL_DRAW;
+    }
+    if (key == TK_ENTER && count > 0) {
+        int at = model->help_cursor < count ? model->help_cursor : count - 1;
+        model->mode = MODE_NORMAL;
+        return MODEL_DRAW | action_run(model, snap, list[at], now_us);
+    }
+    if (key == TK_DOWN || (key == 'j' && model->mode == MODE_HELP)) {
+        model->help_cursor++;
+    } else if (key == TK_UP || (key == 'k' && model->mode == MODE_HELP)) {
+        model->help_cursor--;
+    } else if (key == TK_PGDN || key == TK_CTRL_D) {
+        model->help_cursor += page;
+    } else if (key == TK_PGUP || (key == TK_CTRL_U && model->mode == MODE_HELP)) {
+        model->help_cursor -= page;
+    } else if (model->mode == MODE_HELP_FILTER && key != TK_ESC && key != TK_CTRL_C) {
+        (void)input_key(&model->help_filter, key);
+        model->help_cursor = 0;
+    } else {
+        model->help_filter.n = 0;
+        model->help_filter.text[0] = '\0';
+        return leave(model);
+    }
+    model->help_cursor = model->help_cursor >= count ? count - 1 : model->help_cursor;
+    model->help_cursor = model->help_cursor < 0 ? 0 : model->help_cursor;
+    return MODEL_DRAW;
+}
+
+/* Leaving a run that this console started: Enter leaves it running; only the typed word stops. */
+static unsigned quit_key(Model *model, int key)
+{
+    if (key == TK_ENTER) {
+        model->stop_run = model->input.n == 4 && strcmp(model->input.text, "stop") == 0;
+        if (model->input.n == 0 || model->stop_run) {
+            return MODEL_QUIT;
+        }
+        return leave(model);
+    }
+    if (key == TK_CTRL_C || (key == 'q' && model->input.n == 0)) {
+        return MODEL_QUIT;
+    }
+    (void)input_key(&model->input, key);
+    return MODEL_DRAW;
+}
+
+unsigned typing_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
+{
+    if (model->mode != MODE_FILTER && model->mode != MODE_HELP &&
+        model->mode != MODE_HELP_FILTER && (key == TK_ESC ||
+        (key == TK_CTRL_C && model->mode != MODE_QUIT_ASK))) {
+        return leave(model);
+    }
+    switch (model->mode) {
+    case MODE_FILTER: return filter_key(model, snap, key);
+    case MODE_COMMAND: return command_key(model, snap, key, now_us);
+    case MODE_GO: return go_key(model, snap, key, now_us);
+    case MODE_BOOKMARK: return bookmark_key(model, key, now_us);
+    case MODE_SORT: return sort_key_pressed(model, snap, key);
+    case MODE_HELP:
+    case MODE_HELP_FILTER: return help_key(model, snap, key, now_us);
+    case MODE_QUIT_ASK: return quit_key(model, key);
+    case MODE_NORMAL:
+    case MODE_CONFIRM: break;
+    }
+    return 0;
+}
