@@ -1,0 +1,396 @@
+/* Strict JSON reading in one pass. The hot parts are strings (a table look-up a byte) and
+ * numbers of up to 17 digits, which is how engines print log-probs. */
+#include "core/fleet/json_cursor.h"
+
+#include "core/base/utf8.h"
+
+#include <string.h>
+
+static bool fail(JsonCursor *c, const char *what)
+{
+    if (!c->error) {
+        c->error = what;
+        c->p = c->end;
+    }
+    return false;
+}
+
+static void blanks(JsonCursor *c)
+{
+    while (c->p < c->end && (*c->p == ' ' || *c->p == '\n' || *c->p == '\t' || *c->p == '\r')) {
+        c->p++;
+    }
+}
+
+JsonCursor json_cursor(Str bytes)
+{
+    return (JsonCursor){.p = bytes.p, .end = bytes.n > 0 ? bytes.p + bytes.n : bytes.p};
+}
+
+bool json_at_end(JsonCursor *c)
+{
+    blanks(c);
+    return !c->error && c->p == c->end && c->depth == 0;
+}
+
+char json_peek(JsonCursor *c)
+{
+    blanks(c);
+    return c->p < c->end ? *c->p : '\0';
+}
+
+bool json_enter(JsonCursor *c, char open)
+{
+    if (json_peek(c) != open) {
+        return fail(c, open == '{' ? "an object is missing" : "an array is missing");
+    }
+    if (++c->depth > JSON_CURSOR_DEPTH) {
+        return fail(c, "nested too deeply");
+    }
+    c->p++;
+    return true;
+}
+
+/* True when another part follows; consumes the comma or the closing byte. */
+static bool another(JsonCursor *c, bool *first, char close)
+{
+    char next = json_peek(c);
+    if (next == close) {
+        c->p++;
+        c->depth--;
+        return false;
+    }
+    if (!*first) {
+        if (next != ',') {
+            return fail(c, "a comma or a closing bracket is missing");
+        }
+        c->p++;
+    }
+    *first = false;
+    return !c->error;
+}
+
+bool json_element(JsonCursor *c, bool *first)
+{
+    return another(c, first, ']');
+}
+
+bool json_member(JsonCursor *c, bool *first, Str *key)
+{
+    if (!another(c, first, '}')) {
+        return false;
+    }
+    if (json_peek(c) != '"' || !json_raw_string(c, key)) {
+        return fail(c, "a member name is missing");
+    }
+    if (json_peek(c) != ':') {
+        return fail(c, "a colon is missing");
+    }
+    c->p++;
+    return true;
+}
+
+/* 1: ends a plain run inside a string (quote, backslash, control byte). */
+static const unsigned char stops[256] = {
+    1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+    ['"'] = 1, ['\\'] = 1,
+};
+
+static int hex_digit(char ch)
+{
+    if (ch >= '0' && ch <= '9') {
+        return ch - '0';
+    }
+    if (ch >= 'a' && ch <= 'f') {
+        return ch - 'a' + 10;
+    }
+    return ch >= 'A' && ch <= 'F' ? ch - 'A' + 10 : -1;
+}
+
+/* Behind a backslash. */
+static bool escape(JsonCursor *c)
+{
+    if (c->p >= c->end) {
+        return fail(c, "a string is cut");
+    }
+    char ch = *c->p++;
+    if (ch == 'u') {
+        for (int i = 0; i < 4; i++, c->p++) {
+            if (c->p >= c->end || hex_digit(*c->p) < 0) {
+                return fail(c, "a \\u escape is wrong");
+            }
+        }
+        return true;
+    }
+    if (ch == '\0' || !strchr("\"\\/bfnrt", ch)) {
+        return fail(c, "an escape is wrong");
+    }
+    return true;
+}
+
+bool json_raw_string(JsonCursor *c, Str *raw)
+{
+    if (json_peek(c) != '"') {
+        return fail(c, "a string is missing");
+    }
+    const char *from = ++c->p;
+    for (;;) {
+        const char *p = c->p;
+        while (p < c->end && !stops[(unsigned char)*p]) {
+            p++;
+        }
+        c->p = p;
+        if (p >= c->end) {
+            return fail(c, "a string is cut");
+        }
+        if (*p == '"') {
+            *raw = (Str){from, (size_t)(p - from)};
+            c->p++;
+            return true;
+        }
+        if (*p != '\\') {
+            return fail(c, "a control byte stands in a string");
+        }
+        c->p++;
+        if (!escape(c)) {
+            return false;
+        }
+    }
+}
+
+typedef struct Number {
+    const char *from;
+    uint64_t digits;  /* the first 19 significant ones */
+    int count;        /* significant digits in all */
+    int exponent;     /* of ten, for `digits` */
+    bool negative, integral;
+} Number;
+
+static bool is_digit(const JsonCursor *c)
+{
+    return c->p < c->end && *c->p >= '0' && *c->p <= '9';
+}
+
+static void add_digit(Number *n, char digit, bool fraction)
+{
+    if (n->count > 0 || digit != '0') {
+        if (n->count++ < 19) {
+            n->digits = n->digits * 10 + (uint64_t)(digit - '0');
+        } else if (!fraction) {
+            n->exponent++;
+            return;
+        } else {
+            return;
+        }
+    }
+    n->exponent -= fraction ? 1 : 0;
+}
+
+static bool number_exponent(JsonCursor *c, Number *n)
+{
+    n->integral = false;
+    c->p++;
+    bool down = c->p < c->end && *c->p == '-';
+    if (c->p < c->end && (*c->p == '-' || *c->p == '+')) {
+        c->p++;
+    }
+    if (!is_digit(c)) {
+        return fail(c, "an exponent is missing");
+    }
+    int exponent = 0;
+    for (; is_digit(c); c->p++) {
+        exponent = exponent < 100000 ? exponent * 10 + (*c->p - '0') : exponent;
+    }
+    n->exponent += down ? -exponent : exponent;
+    return true;
+}
+
+static bool number(JsonCursor *c, Number *n)
+{
+    blanks(c);
+    *n = (Number){.from = c->p, .integral = true};
+    if (c->p < c->end && *c->p == '-') {
+        n->negative = true;
+        c->p++;
+    }
+    if (!is_digit(c)) {
+        return fail(c, "a value is missing");
+    }
+    if (*c->p == '0') {
+        c->p++;
+        if (is_digit(c)) {
+            return fail(c, "a number begins with 0");
+        }
+    }
+    for (; is_digit(c); c->p++) {
+        add_digit(n, *c->p, false);
+    }
+    if (c->p < c->end && *c->p == '.') {
+        n->integral = false;
+        c->p++;
+        if (!is_digit(c)) {
+            return fail(c, "a fraction is missing");
+        }
+        for (; is_digit(c); c->p++) {
+            add_digit(n, *c->p, true);
+        }
+    }
+    if (c->p < c->end && (*c->p == 'e' || *c->p == 'E')) {
+        return number_exponent(c, n);
+    }
+    return true;
+}
+
+bool json_integer(JsonCursor *c, int64_t *out)
+{
+    Number n;
+    if (!number(c, &n)) {
+        return false;
+    }
+    if (!n.integral || n.count > 18) { /* 18 digits always fit */
+        return fail(c, "a whole number is missing");
+    }
+    *out = n.negative ? -(int64_t)n.digits : (int64_t)n.digits;
+    return true;
+}
+
+/* The nearest float to the double nearest to the decimal. digits * 10^exponent in doubles is off
+ * by at most two units in the last place (the conversion of digits over 2^53 and one division
+ * each round once), so its upper bits decide, unless the 29 bits that a float drops lie so near
+ * to one half that two units could turn the decision: then, and for many digits or large
+ * exponents, the exact conversion of base is asked. */
+bool json_float(JsonCursor *c, float *out)
+{
+    static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    Number n;
+    if (!number(c, &n)) {
+        return false;
+    }
+    double value = 0.0;
+    if (n.count <= 19 && n.exponent <= 0 && n.exponent >= -22 && n.digits > 0) {
+        value = (double)n.digits / tens[-n.exponent];
+        uint64_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        int64_t dropped = (int64_t)(bits & 0x1FFFFFFF) - 0x10000000;
+        if ((dropped < -8 || dropped > 8) && value > 1e-30) {
+            *out = (float)(n.negative ? -value : value);
+            return true;
+        }
+    }
+    if (!str_to_double((Str){n.from, (size_t)(c->p - n.from)}, &value)) {
+        value = n.negative ? -1e300 : 1e300; /* out of range: infinite as a float */
+    }
+    *out = (float)value;
+    return true;
+}
+
+static bool word(JsonCursor *c, const char *text, size_t n)
+{
+    if ((size_t)(c->end - c->p) < n || memcmp(c->p, text, n) != 0) {
+        return fail(c, "a value is missing");
+    }
+    c->p += n;
+    return true;
+}
+
+bool json_null(JsonCursor *c)
+{
+    return json_peek(c) == 'n' && word(c, "null", 4);
+}
+
+static bool skip_scalar(JsonCursor *c, char next)
+{
+    Str raw;
+    Number n;
+    switch (next) {
+    case '"': return json_raw_string(c, &raw);
+    case 't': return word(c, "true", 4);
+    case 'f': return word(c, "false", 5);
+    case 'n': return word(c, "null", 4);
+    default: return number(c, &n);
+    }
+}
+
+bool json_skip(JsonCursor *c)
+{
+    char next = json_peek(c);
+    if (next == '{') {
+        bool first = true;
+        Str key;
+        json_enter(c, '{');
+        while (json_member(c, &first, &key)) {
+            json_skip(c);
+        }
+        return !c->error;
+    }
+    if (next == '[') {
+        bool first = true;
+        json_enter(c, '[');
+        while (json_element(c, &first)) {
+            json_skip(c);
+        }
+        return !c->error;
+    }
+    return skip_scalar(c, next);
+}
+
+static uint32_t four_hex(const char *p)
+{
+    uint32_t code = 0;
+    for (int i = 0; i < 4; i++) {
+        code = code * 16 + (uint32_t)hex_digit(p[i]);
+    }
+    return code;
+}
+
+static char plain_escape(char ch)
+{
+    switch (ch) {
+    case 'b': return '\b';
+    case 'f': return '\f';
+    case 'n': return '\n';
+    case 'r': return '\r';
+    case 't': return '\t';
+    default: return ch;
+    }
+}
+
+bool json_decode(Str raw, Text *out)
+{
+    const char *p = raw.p;
+    const char *end = raw.p + raw.n;
+    while (p < end) {
+        const char *slash = memchr(p, '\\', (size_t)(end - p));
+        const char *stop = slash ? slash : end;
+        if (stop > p && !text_add(out, p, (size_t)(stop - p))) {
+            return false;
+        }
+        if (!slash) {
+            break;
+        }
+        p = slash + 2;
+        if (slash[1] != 'u') {
+            if (!text_add_char(out, plain_escape(slash[1]))) {
+                return false;
+            }
+            continue;
+        }
+        uint32_t code = four_hex(p);
+        p += 4;
+        if (code >= 0xD800 && code < 0xDC00 && end - p >= 6 && p[0] == '\\' && p[1] == 'u') {
+            uint32_t low = four_hex(p + 2);
+            if (low >= 0xDC00 && low < 0xE000) {
+                code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+                p += 6;
+            }
+        }
+        char bytes[4];
+        size_t n = utf8_encode(code, bytes);
+        if (!text_add(out, bytes, n)) {
+            return false;
+        }
+    }
+    return true;
+}
