@@ -3,6 +3,7 @@
 #include "core/base/fs.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/model/layout.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -319,12 +320,6 @@ Err model_config_save(const ModelConfig *config, const char *dir, Fault *fault)
 
 /* ---- tensors ------------------------------------------------------------------------------ */
 
-/* In the order of Hugging Face's modules: embedding, layers, final norm, head. */
-typedef enum LayerTensor {
-    LT_Q, LT_K, LT_V, LT_O, LT_Q_NORM, LT_K_NORM, LT_GATE, LT_UP, LT_DOWN, LT_IN_NORM, LT_POST_NORM,
-    LT_COUNT
-} LayerTensor;
-
 static int config_per_layer(const ModelConfig *config)
 {
     return config->arch == MODEL_QWEN3 ? LT_COUNT : LT_COUNT - 2;
@@ -394,5 +389,41 @@ void model_tensor_spec(const ModelConfig *config, int index, ModelTensorSpec *ou
         config_spec(out, "model.norm.weight", config->hidden, 0);
     } else {
         config_spec(out, "lm_head.weight", config->vocab, config->hidden);
+    }
+}
+
+int layout_layer(const ModelConfig *config, int layer, LayerTensor which)
+{
+    int at = (int)which;
+    if (config->arch == MODEL_LLAMA && which >= LT_Q_NORM) {
+        if (which <= LT_K_NORM) {
+            return -1;
+        }
+        at -= 2;
+    }
+    return 1 + layer * config_per_layer(config) + at;
+}
+
+int layout_norm(const ModelConfig *config)
+{
+    return 1 + config->layers * config_per_layer(config);
+}
+
+int layout_head(const ModelConfig *config)
+{
+    return config->tied ? LAYOUT_EMBEDDING : layout_norm(config) + 1;
+}
+
+void layout_rope(const ModelConfig *config, int positions, float *cosine, float *sine)
+{
+    const int half = config->head_dim / 2;
+    for (int i = 0; i < half; i++) {
+        const double frequency =
+            pow(config->rope_theta, -2.0 * (double)i / (double)config->head_dim);
+        for (int t = 0; t < positions; t++) {
+            const size_t at = (size_t)t * (size_t)half + (size_t)i;
+            cosine[at] = (float)cos((double)t * frequency);
+            sine[at] = (float)sin((double)t * frequency);
+        }
     }
 }
