@@ -27,13 +27,16 @@ typedef struct TrainerConfig { /* everything the child needs, passed in argv or 
     int threads;
     int64_t global_batch_size; /* sample executions per optimizer step; 0: whole batch */
     int max_tokens_per_pass;   /* micro-batch bound in tokens */
+    const char *dump_dir;      /* where a numeric failure leaves its batch and state; NULL: $TMPDIR
+                                  or /tmp */
     uint64_t seed;
 } TrainerConfig;
+TrainerConfig trainer_config_default(void); /* slime's defaults */
 
 typedef struct TrainSample {
     const int32_t *tokens;      /* prompt + response */
     size_t prompt_count, response_count;
-    const float *rollout_logp;  /* [response_count] */
+    const float *rollout_logp;  /* [response_count]; NULL: unknown, then for the whole batch */
     const uint8_t *mask;        /* [response_count]; NULL: all ones */
     double reward;
     int64_t rollout_id;
