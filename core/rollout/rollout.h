@@ -22,7 +22,8 @@ typedef struct RolloutConfig {
     int64_t policy_version;       /* spans must carry it … */
     int64_t max_staleness;        /* … or be at most this much older */
     int32_t vocab;
-    int max_attempts;             /* per sample before the rollout fails by name */
+    int max_attempts;             /* per sample before the rollout fails by name; an end with
+                                     retry_elsewhere counts one sixteenth of an attempt */
     int64_t retry_min_us, retry_max_us; /* back-off; Retry-After wins inside the bounds */
     int64_t first_sample, first_group;  /* ids to give out */
 } RolloutConfig;
@@ -88,7 +89,8 @@ void rollout_attempt_end(Rollout *rollout, const RolloutAttemptEnd *end, int64_t
 void rollout_reward(Rollout *rollout, int64_t sample, double reward, int64_t now_us);
 void rollout_gate(Rollout *rollout, bool open, int64_t now_us); /* closed: starts nothing new */
 void rollout_tick(Rollout *rollout, int64_t now_us);            /* retries that became due */
-void rollout_abort(Rollout *rollout, int64_t now_us);           /* cancels everything in flight */
+/* Cancels everything in flight; no DONE and no FAILED follow, it is over at in_flight 0. */
+void rollout_abort(Rollout *rollout, int64_t now_us);
 bool rollout_next(Rollout *rollout, RolloutAction *out);
 int64_t rollout_next_due_us(const Rollout *rollout);            /* 0: nothing waits for time */
 
