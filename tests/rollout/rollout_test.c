@@ -147,6 +147,7 @@ static void what_is_refused(void)
     rollout_free(r);
     r = rollout_new(&c, NULL, 1);
     rollout_begin(r, 0);
+    only(r, ROLLOUT_START);
     RolloutAttemptEnd end = good(1000, 1, 7);
     end.spans = within;
     end.span_count = 2;
