@@ -429,7 +429,7 @@ static void try_vector(const cJSON *v)
     } else if (strcmp(kind, "value_loss") == 0) {
         try_value_loss(id, in, expected);
     } else {
-        elsewhere = true; /* rollout's filters and pass@k; broadcast and OPD through the interface */
+        elsewhere = true; /* filters, pass@k: rollout; broadcast, OPD: below */
     }
     vectors_elsewhere += elsewhere;
     vectors_run += !elsewhere && test_checks > before;
