@@ -1,0 +1,237 @@
+#include "store/view.h"
+
+#include "store/blob.h"
+#include "store/schema.h"
+#include "store/view_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+Err view_open(const char *path, View **out, Fault *fault)
+{
+    *out = NULL;
+    View *view = xcalloc(1, sizeof *view);
+    Err err = db_open_read(&view->db, path, fault);
+    if (err != ERR_OK) {
+        free(view);
+        return err;
+    }
+    err = schema_check(&view->db, fault);
+    if (err != ERR_OK) {
+        view_close(view);
+        return err;
+    }
+    /* Pages are read through the page cache of the system; ours stays small. */
+    db_exec(&view->db, "PRAGMA cache_size = -8192; PRAGMA query_only = 1", NULL);
+    *out = view;
+    return ERR_OK;
+}
+
+void view_close(View *view)
+{
+    if (view == NULL) {
+        return;
+    }
+    db_close(&view->db);
+    free(view->scratch);
+    free(view);
+}
+
+bool view_changed(View *view)
+{
+    fault_clear(&view->fault);
+    int64_t version = view_number(view, view_query(view, "PRAGMA data_version", NULL, 0), 0);
+    bool changed = version != view->data_version;
+    view->data_version = version;
+    return changed;
+}
+
+Err view_fault(const View *view, Fault *out)
+{
+    if (out != NULL) {
+        *out = view->fault;
+    }
+    return view->fault.code;
+}
+
+bool view_good(const View *view)
+{
+    return view->fault.code == ERR_OK;
+}
+
+void view_begin(View *view)
+{
+    if (view->depth++ == 0) {
+        fault_clear(&view->fault);
+        if (sqlite3_exec(view->db.handle, "BEGIN", NULL, NULL, NULL) != SQLITE_OK) {
+            db_fault(&view->db, &view->fault, "cannot read the log");
+        }
+    }
+}
+
+void view_end(View *view)
+{
+    if (--view->depth == 0) {
+        sqlite3_exec(view->db.handle, "COMMIT", NULL, NULL, NULL);
+    }
+}
+
+sqlite3_stmt *view_query(View *view, const char *sql, const int64_t *values, size_t count)
+{
+    if (!view_good(view)) {
+        return NULL;
+    }
+    sqlite3_stmt *stmt = db_stmt(&view->db, sql, &view->fault);
+    for (size_t i = 0; stmt != NULL && i < count; i++) {
+        sqlite3_bind_int64(stmt, (int)i + 1, values[i]);
+    }
+    return stmt;
+}
+
+bool view_next(View *view, sqlite3_stmt *stmt)
+{
+    if (stmt == NULL) {
+        return false;
+    }
+    int rc = view_good(view) ? sqlite3_step(stmt) : SQLITE_DONE;
+    if (rc == SQLITE_ROW) {
+        return true;
+    }
+    if (rc != SQLITE_DONE) {
+        db_fault(&view->db, &view->fault, "cannot read the log");
+    }
+    sqlite3_reset(stmt);
+    return false;
+}
+
+int64_t view_number(View *view, sqlite3_stmt *stmt, int64_t fallback)
+{
+    int64_t number = fallback;
+    if (view_next(view, stmt)) {
+        number = column_i64(stmt, 0, fallback);
+        sqlite3_reset(stmt);
+    }
+    return number;
+}
+
+void *view_alloc(View *view, Arena *arena, size_t count, size_t size)
+{
+    size_t bytes = 0;
+    void *p = size_mul(count > 0 ? count : 1, size, &bytes) ? arena_alloc(arena, bytes) : NULL;
+    if (p == NULL) {
+        fault_set(&view->fault, ERR_LIMIT, "ask for fewer rows",
+                  "%s: the answer does not fit the reader's memory bound", view->db.path);
+    }
+    return p;
+}
+
+const char *view_text(View *view, Arena *arena, sqlite3_stmt *stmt, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, column);
+    if (text == NULL) {
+        return NULL;
+    }
+    size_t n = (size_t)sqlite3_column_bytes(stmt, column);
+    char *copy = view_alloc(view, arena, n + 1, 1);
+    if (copy != NULL) {
+        memcpy(copy, text, n);
+    }
+    return copy;
+}
+
+Str view_blob(View *view, Arena *arena, sqlite3_stmt *stmt, int column)
+{
+    const void *blob = sqlite3_column_blob(stmt, column);
+    size_t n = (size_t)sqlite3_column_bytes(stmt, column);
+    size_t raw = 0;
+    if (blob == NULL || !unpack_size(blob, n, &raw)) {
+        return (Str){NULL, 0};
+    }
+    char *out = view_alloc(view, arena, raw + 1, 1);
+    if (out == NULL || !unpack_into(blob, n, out, raw)) {
+        return (Str){NULL, 0};
+    }
+    return (Str){out, raw};
+}
+
+bool view_grow(View *view, Arena *arena, void *rows, size_t *capacity, size_t count, size_t size)
+{
+    if (count < *capacity) {
+        return true;
+    }
+    size_t wanted = *capacity == 0 ? 16 : *capacity * 2;
+    void *old = NULL;
+    memcpy(&old, rows, sizeof old);
+    void *grown = view_alloc(view, arena, wanted, size);
+    if (grown == NULL) {
+        return false;
+    }
+    if (count > 0) {
+        memcpy(grown, old, count * size);
+    }
+    memcpy(rows, &grown, sizeof grown);
+    *capacity = wanted;
+    return true;
+}
+
+double *view_scratch(View *view, size_t count)
+{
+    if (count > view->scratch_capacity) {
+        view->scratch = xrealloc(view->scratch, count * 2, sizeof *view->scratch);
+        view->scratch_capacity = count * 2;
+    }
+    return view->scratch;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double view_quantile(double *values, size_t count, double q)
+{
+    qsort(values, count, sizeof *values, by_value);
+    size_t at = (size_t)(q * (double)(count - 1) + 0.5);
+    return values[at < count ? at : count - 1];
+}
+
+bool view_run(View *view, Arena *arena, RunView *out)
+{
+    static const char run[] =
+        "SELECT run, name, host, version, argv_json, config_json, t_us FROM run WHERE run_id = 1";
+    static const char session[] =
+        "SELECT ended_us IS NULL, pid FROM session ORDER BY session_id DESC LIMIT 1";
+    *out = (RunView){0};
+    view_begin(view);
+    sqlite3_stmt *stmt = view_query(view, run, NULL, 0);
+    bool found = view_next(view, stmt);
+    if (found) {
+        *out = (RunView){.run = view_text(view, arena, stmt, 0),
+                         .name = view_text(view, arena, stmt, 1),
+                         .host = view_text(view, arena, stmt, 2),
+                         .version = view_text(view, arena, stmt, 3),
+                         .argv_json = view_text(view, arena, stmt, 4),
+                         .config_json = view_text(view, arena, stmt, 5),
+                         .started_us = sqlite3_column_int64(stmt, 6)};
+        sqlite3_reset(stmt);
+    }
+    static const char first[] = "SELECT min(second) FROM tick";
+    out->first_us = out->started_us;
+    int64_t second = view_number(view, view_query(view, first, NULL, 0), -1);
+    if (second >= 0 && (out->first_us == 0 || second * SECOND_US < out->first_us - SECOND_US)) {
+        out->first_us = second * SECOND_US;
+    }
+    if (view_good(view)) {
+        db_last_us(&view->db, INT64_MAX, &out->last_us, &view->fault);
+    }
+    stmt = view_query(view, session, NULL, 0);
+    if (view_next(view, stmt)) {
+        out->core_alive = sqlite3_column_int(stmt, 0) != 0;
+        out->core_pid = sqlite3_column_int64(stmt, 1);
+        sqlite3_reset(stmt);
+    }
+    view_end(view);
+    return found && view_good(view);
+}

@@ -1,0 +1,59 @@
+/* What the parts of the read model share: one connection, one read transaction a call, rows
+ * copied into the caller's arena. */
+#ifndef ROLLTOP_STORE_VIEW_PRIVATE_H
+#define ROLLTOP_STORE_VIEW_PRIVATE_H
+
+#include "store/tick.h"
+#include "store/view.h"
+
+enum { VIEW_ROWS_MAX = 20000, RATE_WINDOW_US = 10000000, FRESH_US = 30000000 };
+
+struct View {
+    Db db;
+    Fault fault;          /* of the last call */
+    int64_t data_version; /* as last seen */
+    int depth;            /* of nested calls in one transaction */
+    double *scratch;      /* medians and percentiles */
+    size_t scratch_capacity;
+};
+
+/* Brackets of a public call: one read transaction, the fault emptied at its start. Calls nest. */
+void view_begin(View *view);
+void view_end(View *view);
+bool view_good(const View *view);
+
+/* Binds int64 parameters to a literal; NULL when it failed (then the view has its fault). */
+#define VIEW_QUERY(view, sql, ...)                                                                \
+    view_query((view), (sql), (const int64_t[]){__VA_ARGS__},                                     \
+               sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+sqlite3_stmt *view_query(View *view, const char *sql, const int64_t *values, size_t count);
+/* Next row; resets the statement at the end. stmt may be NULL (false). */
+bool view_next(View *view, sqlite3_stmt *stmt);
+/* One number, or the fallback; the statement is reset. */
+int64_t view_number(View *view, sqlite3_stmt *stmt, int64_t fallback);
+
+/* NULL at the arena's bound, with a fault. `count` 0 gives a valid pointer. */
+void *view_alloc(View *view, Arena *arena, size_t count, size_t size);
+/* Text of a column, NULL for NULL. */
+const char *view_text(View *view, Arena *arena, sqlite3_stmt *stmt, int column);
+/* Unpacked blob of a column as bytes. */
+Str view_blob(View *view, Arena *arena, sqlite3_stmt *stmt, int column);
+/* Room for one more row in an arena array that grows by doubling; false at the bound. */
+bool view_grow(View *view, Arena *arena, void *rows, size_t *capacity, size_t count, size_t size);
+
+/* Sorts `count` numbers of view->scratch; room is made by view_scratch. */
+double *view_scratch(View *view, size_t count);
+double view_quantile(double *values, size_t count, double q); /* sorts; count > 0 */
+
+/* Shared questions. */
+typedef struct RateSum { /* over all engines */
+    Val tokens_per_s, kv_usage;
+} RateSum;
+void view_rates(View *view, int64_t t_us, RateSum *out);
+bool view_current_step(View *view, int64_t t_us, int64_t *step);
+const char *view_engine_name(View *view, Arena *arena, int64_t engine, int64_t t_us);
+int64_t view_committed(View *view, int64_t t_us);          /* version, -1 none */
+int64_t view_engine_version(View *view, int64_t engine, int64_t t_us); /* verified, -1 */
+void view_phase_at(View *view, int64_t t_us, LoopPhase *phase, int64_t *since_us);
+
+#endif
