@@ -1,0 +1,372 @@
+/* Operator commands: from the control socket (console, `rolltop ctl`) and from signals. A command
+ * is durable in the log before it is acted on; its answer says what was done, its state in the
+ * log goes on to "done" when the effect is seen. */
+#include "core/loop/driver_private.h"
+
+#include "core/base/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct Command {
+    Driver *d;
+    CtlRequest *request; /* NULL: from a signal */
+    int64_t id, sample;
+    int engine;     /* slot; -1: the run */
+    bool all, trainer, frontend;
+    char verb[16], who[128], target[64], reason[256];
+} Command;
+
+static void put(const Command *c, const char *state, const char *answer)
+{
+    CommandFact fact = {.command = c->id, .t_us = clock_wall_us(), .who = c->who,
+                        .what = c->verb, .target = c->target[0] ? c->target : NULL,
+                        .reason = c->reason[0] ? c->reason : NULL, .state = state,
+                        .answer = answer};
+    store_put_command(c->d->store, &fact);
+}
+
+void driver_command_done(Driver *d, int64_t *command, bool well, const char *answer)
+{
+    if (*command > 0) {
+        CommandFact fact = {.command = *command, .t_us = clock_wall_us(),
+                            .state = well ? "done" : "failed", .answer = answer};
+        store_put_command(d->store, &fact);
+        *command = 0;
+    }
+}
+
+static void reply(CtlRequest *request, bool ok, int64_t id, const char *message)
+{
+    if (!request) {
+        return;
+    }
+    Text text;
+    text_init(&text, 4096);
+    JsonOut out;
+    json_begin(&out, &text);
+    json_object_begin(&out);
+    json_member_bool(&out, "ok", ok);
+    if (id > 0) {
+        json_member_i64(&out, "command", id);
+    }
+    json_member_string(&out, "message", message);
+    json_object_end(&out);
+    ctl_reply(request, &text);
+    text_free(&text);
+}
+
+static void answer(const Command *c, bool ok, const char *state, const char *message)
+{
+    put(c, state, message);
+    driver_event(c->d, ok ? SEVERITY_INFO : SEVERITY_WARN, "operator", c->engine + 1,
+                 "%s %s%s%s by %s: %s", c->verb, c->target, c->reason[0] ? " — " : "", c->reason,
+                 c->who, message);
+    reply(c->request, ok, c->id, message);
+}
+
+/* ---- what each verb does ------------------------------------------------------------------ */
+
+static void do_pause(Command *c)
+{
+    Driver *d = c->d;
+    if (c->engine < 0) {
+        driver_feed(d, LOOP_EV_PAUSE, false, NULL);
+        answer(c, true, "done", "what runs is finished, nothing new is started");
+        return;
+    }
+    Seat *seat = &d->seats[c->engine];
+    seat->paused = true;
+    driver_admit(d, c->engine);
+    fleet_hold(d->fleet, c->engine, true, false, seat->bring);
+    answer(c, true, "done", "gets no new work; what it runs is finished");
+}
+
+static void do_resume(Command *c)
+{
+    Driver *d = c->d;
+    if (c->engine < 0) {
+        bool paused = loop_paused(d->loop);
+        driver_feed(d, LOOP_EV_RESUME, false, NULL);
+        answer(c, paused, paused ? "done" : "refused",
+               paused ? "the run goes on" : "the run is not paused");
+        return;
+    }
+    Seat *seat = &d->seats[c->engine];
+    seat->paused = false;
+    if (!seat->bring) {
+        fleet_hold(d->fleet, c->engine, false, false, false);
+    }
+    driver_admit(d, c->engine);
+    answer(c, true, "done", seat->bring ? "serves again once it has the policy" : "serves again");
+}
+
+static void do_cordon(Command *c, bool on)
+{
+    Driver *d = c->d;
+    if (c->engine < 0) {
+        answer(c, false, "refused", "name an engine");
+        return;
+    }
+    if (!d->frontend) {
+        answer(c, false, "refused", "the frontend is not ours; take the engine out there");
+        return;
+    }
+    d->seats[c->engine].cordoned = on;
+    driver_admit(d, c->engine);
+    answer(c, true, "done", on ? "finishes what it runs, takes nothing new" : "takes work again");
+}
+
+static void do_update(Command *c)
+{
+    Driver *d = c->d;
+    if (loop_committed(d->loop) < 0) {
+        answer(c, false, "refused", "no policy is committed yet");
+        return;
+    }
+    if (c->engine >= 0) {
+        Seat *seat = &d->seats[c->engine];
+        seat->bring = true;
+        seat->bring_due_us = 0;
+        seat->command = c->id;
+        driver_admit(d, c->engine);
+        answer(c, true, "accepted", "it is given the committed policy and verified");
+        return;
+    }
+    if (driver_syncing(d)) {
+        answer(c, false, "refused", "a policy update is already under way");
+        return;
+    }
+    d->again_command = c->id;
+    answer(c, true, "accepted", "the committed policy is sent to every engine again");
+    driver_feed(d, LOOP_EV_UPDATE, false, NULL);
+}
+
+static void do_restart(Command *c)
+{
+    Driver *d = c->d;
+    if (c->trainer) {
+        d->trainer_command = c->id;
+        answer(c, true, "accepted", "the trainer is started again from its last state");
+        driver_trainer_restart(d, "asked by the operator");
+    } else if (c->frontend && d->frontend) {
+        answer(c, true, "done", "the frontend is started again");
+        driver_part_restart(d, d->frontend);
+    } else if (c->engine >= 0 && d->seats[c->engine].part) {
+        d->seats[c->engine].command = c->id;
+        answer(c, true, "accepted", "it is started again and serves once it has the policy");
+        driver_part_restart(d, d->seats[c->engine].part);
+    } else if (c->engine >= 0 || c->frontend) {
+        answer(c, false, "refused", "it is not ours to restart; do it where it was started");
+    } else {
+        answer(c, false, "refused", "name an engine, frontend or trainer");
+    }
+}
+
+static void do_abort(Command *c)
+{
+    if (c->sample <= 0) {
+        answer(c, false, "refused", "name a sample");
+    } else if (driver_rollout_abort_sample(c->d, c->sample)) {
+        answer(c, true, "done", "closed; it is generated again");
+    } else {
+        answer(c, false, "refused", "that sample is not in flight");
+    }
+}
+
+static void do_stop(Command *c, bool at_once)
+{
+    answer(c, true, "accepted", at_once ? "stops at once" : "stops cleanly; nothing durable is lost");
+    driver_feed(c->d, at_once ? LOOP_EV_STOP_NOW : LOOP_EV_STOP, false, c->who);
+}
+
+static void perform(void *arg)
+{
+    Command *c = arg;
+    Driver *d = c->d;
+    if (d->shutting || d->torn_down) {
+        reply(c->request, false, c->id, "the run is ending");
+    } else if (strcmp(c->verb, "pause") == 0) {
+        do_pause(c);
+    } else if (strcmp(c->verb, "resume") == 0) {
+        do_resume(c);
+    } else if (strcmp(c->verb, "cordon") == 0 || strcmp(c->verb, "uncordon") == 0) {
+        do_cordon(c, c->verb[0] == 'c');
+    } else if (strcmp(c->verb, "update") == 0) {
+        do_update(c);
+    } else if (strcmp(c->verb, "restart") == 0) {
+        do_restart(c);
+    } else if (strcmp(c->verb, "abort") == 0) {
+        do_abort(c);
+    } else {
+        do_stop(c, strcmp(c->verb, "stop-now") == 0);
+    }
+    free(c);
+}
+
+static void submit(Command *c)
+{
+    c->id = c->d->next_command++;
+    put(c, "asked", NULL);
+    driver_when_durable(c->d, perform, c);
+}
+
+void driver_operator_stop(Driver *d, const char *who, bool at_once)
+{
+    if (at_once) { /* the second Ctrl-C does not wait for the disk */
+        driver_feed(d, LOOP_EV_STOP_NOW, false, who);
+        return;
+    }
+    Command *c = xcalloc(1, sizeof *c);
+    c->d = d;
+    c->engine = -1;
+    (void)str_format(c->verb, sizeof c->verb, "stop");
+    (void)str_format(c->who, sizeof c->who, "%s", who);
+    submit(c);
+}
+
+/* ---- status ------------------------------------------------------------------------------- */
+
+static void status_engines(Driver *d, JsonOut *out)
+{
+    json_key(out, "engines");
+    json_array_begin(out);
+    for (int i = 0; i < fleet_count(d->fleet); i++) {
+        FleetEngine e = fleet_engine(d->fleet, i);
+        json_object_begin(out);
+        json_member_string(out, "engine", e.name);
+        json_member_string(out, "address", e.address);
+        json_member_string(out, "state", engine_state_name(e.state));
+        json_member_i64(out, "policy_version", d->seats[i].verified);
+        json_member_bool(out, "serves", e.admitted);
+        json_member_i64(out, "pid", d->seats[i].part && d->seats[i].part->child
+                                        ? child_pid(d->seats[i].part->child)
+                                        : 0);
+        json_object_end(out);
+    }
+    json_array_end(out);
+}
+
+static void status(Driver *d, CtlRequest *request)
+{
+    Text text;
+    text_init(&text, CTL_LINE_MAX - 1);
+    JsonOut out;
+    json_begin(&out, &text);
+    json_object_begin(&out);
+    json_member_bool(&out, "ok", true);
+    json_member_string(&out, "run", d->config->run_id);
+    json_member_string(&out, "name", d->config->name);
+    json_member_string(&out, "log", d->config->log_path);
+    json_member_i64(&out, "pid", getpid());
+    json_member_string(&out, "phase", loop_phase_name(loop_phase(d->loop)));
+    json_member_i64(&out, "step", loop_step(d->loop));
+    json_member_i64(&out, "steps", d->config->loop.num_steps);
+    json_member_bool(&out, "paused", loop_paused(d->loop));
+    json_member_i64(&out, "policy_version", loop_committed(d->loop));
+    json_member_bool(&out, "recording", !d->not_recording);
+    json_member_i64(&out, "trainer_pid", d->trainer ? trainer_pid(d->trainer) : 0);
+    json_member_i64(&out, "frontend_pid",
+                    d->frontend && d->frontend->child ? child_pid(d->frontend->child) : 0);
+    json_member_string(&out, "frontend", d->frontend_url);
+    status_engines(d, &out);
+    json_object_end(&out);
+    ctl_reply(request, &text);
+    text_free(&text);
+}
+
+/* ---- requests ----------------------------------------------------------------------------- */
+
+static bool known_verb(const char *verb)
+{
+    static const char *const verbs[] = {"pause", "resume", "update", "restart", "cordon",
+                                        "uncordon", "abort", "stop", "stop-now"};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        if (strcmp(verbs[i], verb) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "eng-02", "2" (its slot) or its address. */
+static int find_engine(const Driver *d, const char *word)
+{
+    int64_t slot = -1;
+    if (str_to_i64(str_from(word), &slot) && slot >= 0 && slot < fleet_count(d->fleet)) {
+        return (int)slot;
+    }
+    for (int i = 0; i < fleet_count(d->fleet); i++) {
+        FleetEngine e = fleet_engine(d->fleet, i);
+        if (strcmp(e.name, word) == 0 || strcmp(e.address, word) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static bool read_target(Command *c, const cJSON *body, char *why, size_t why_size)
+{
+    const cJSON *target = json_get(body, "target");
+    const char *engine = json_string(target, "engine", NULL);
+    const char *part = json_string(target, "part", engine);
+    c->engine = -1;
+    c->sample = json_i64(target, "sample", 0);
+    c->all = json_bool(target, "all", false);
+    if (c->sample > 0) {
+        (void)str_format(c->target, sizeof c->target, "sample %lld", (long long)c->sample);
+        return true;
+    }
+    if (!part) {
+        return true;
+    }
+    (void)str_format(c->target, sizeof c->target, "%s", part);
+    c->trainer = strcmp(part, "trainer") == 0;
+    c->frontend = strcmp(part, "frontend") == 0;
+    if (!c->trainer && !c->frontend) {
+        c->engine = find_engine(c->d, part);
+        if (c->engine < 0) {
+            (void)str_format(why, why_size, "no engine is called %.48s; see `rolltop ctl status`",
+                             part);
+            return false;
+        }
+    }
+    if ((c->trainer || c->frontend) && strcmp(c->verb, "restart") != 0) {
+        (void)str_format(why, why_size, "%s can only be restarted", part);
+        return false;
+    }
+    return true;
+}
+
+void driver_on_control(CtlRequest *request, const cJSON *body, const CtlPeer *peer, void *user)
+{
+    Driver *d = user;
+    const char *verb = json_string(body, "cmd", "");
+    if (d->torn_down || !d->loop || !d->fleet) {
+        reply(request, false, 0, "the run is not ready");
+        return;
+    }
+    if (strcmp(verb, "status") == 0) {
+        status(d, request);
+        return;
+    }
+    char why[128];
+    if (!known_verb(verb)) {
+        (void)str_format(why, sizeof why, "unknown command \"%.32s\"", verb);
+        reply(request, false, 0, why);
+        return;
+    }
+    Command *c = xcalloc(1, sizeof *c);
+    c->d = d;
+    c->request = request;
+    (void)str_format(c->verb, sizeof c->verb, "%s", verb);
+    (void)str_format(c->who, sizeof c->who, "%s (pid %d)", peer->user, (int)peer->pid);
+    (void)str_format(c->reason, sizeof c->reason, "%.200s", json_string(body, "reason", ""));
+    if (!read_target(c, body, why, sizeof why)) {
+        reply(request, false, 0, why);
+        free(c);
+        return;
+    }
+    submit(c);
+}

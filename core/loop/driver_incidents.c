@@ -1,0 +1,108 @@
+/* Feeds the incident rules once a second with what the driver knows, and writes what they say. */
+#include "core/loop/driver_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPELLS_MAX = 32 };
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void driver_note_spell(Driver *d, LoopPhase phase, int64_t us)
+{
+    PhaseSpells *spells = &d->spells[phase];
+    spells->seconds[spells->count++ % SPELLS_MAX] = (double)us / 1e6;
+}
+
+static double spell_median(const PhaseSpells *spells, int *count)
+{
+    double sorted[SPELLS_MAX];
+    int n = spells->count < SPELLS_MAX ? spells->count : SPELLS_MAX;
+    memcpy(sorted, spells->seconds, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    *count = n;
+    return n > 0 ? sorted[n / 2] : 0.0;
+}
+
+static int boots_within(const Seat *seat, int64_t now_us, int64_t window_us)
+{
+    int slots = (int)(sizeof seat->boots / sizeof *seat->boots);
+    int known = seat->boot_count < slots ? seat->boot_count : slots;
+    int boots = 0;
+    for (int i = 0; i < known; i++) {
+        boots += now_us - seat->boots[i] < window_us;
+    }
+    return boots;
+}
+
+static void picture_rollout(Driver *d, DiagPicture *p)
+{
+    const RolloutJob *job = d->eval ? d->eval : d->batch;
+    if (!job || job->ended_us != 0) {
+        d->idle_since_us = 0;
+        return;
+    }
+    p->want = rollout_wanted(job->rollout);
+    p->left = p->want - rollout_accepted(job->rollout);
+    p->in_flight = rollout_in_flight(job->rollout);
+    for (int64_t i = 0; i < p->want; i++) {
+        const Attempt *a = &job->attempts[i];
+        if (a->generation && (p->oldest_started_us == 0 || a->started_us < p->oldest_started_us)) {
+            p->oldest_started_us = a->started_us;
+        }
+    }
+    p->sample_median_s = job->sample_count > 0 ? job->sample_seconds / job->sample_count : 0.0;
+    bool idle = p->left > 0 && p->in_flight == 0;
+    d->idle_since_us = !idle ? 0 : d->idle_since_us ? d->idle_since_us : p->now_us;
+    p->idle_since_us = d->idle_since_us;
+}
+
+static void put_incident(Driver *d, const DiagAction *a)
+{
+    const char *name = diagnose_class_name(a->class_id);
+    IncidentFact fact = {.incident = a->incident, .onset_us = a->onset_us,
+                         .ended_us = a->ended_us, .class_name = name, .severity = a->severity,
+                         .engine = a->engine, .evidence = a->evidence, .next_key = a->next_key};
+    store_put_incident(d->store, &fact);
+    driver_event(d, a->ended_us ? SEVERITY_INFO : a->severity, "alert", a->engine, "%s %s: %s",
+                 name, a->ended_us ? "over" : "began", a->evidence);
+}
+
+void driver_diagnose_tick(Driver *d, int64_t now_us)
+{
+    if (d->shutting) {
+        return;
+    }
+    int count = fleet_count(d->fleet);
+    DiagEngine *engines = xcalloc((size_t)count + 1, sizeof *engines);
+    for (int i = 0; i < count; i++) {
+        FleetEngine seen = fleet_engine(d->fleet, i);
+        const Seat *seat = &d->seats[i];
+        engines[i] = (DiagEngine){.engine = i + 1, .state = seen.state,
+                                  .state_since_us = seat->state_since_us,
+                                  .admitted = seen.admitted,
+                                  .operator_hold = seat->paused || seat->cordoned,
+                                  .reported_version = seen.reported_version,
+                                  .boots_30min = boots_within(seat, now_us, 1800000000LL)};
+    }
+    DiagPicture picture = {.now_us = now_us, .phase = loop_phase(d->loop),
+                           .phase_since_us = loop_phase_since_us(d->loop),
+                           .paused = loop_paused(d->loop), .syncing = driver_syncing(d),
+                           .committed = loop_committed(d->loop), .engines = engines,
+                           .engine_count = count, .frontend_down_us = d->frontend_down_us,
+                           .trainer_down_us = d->trainer_down_us,
+                           .trainer_detail = d->trainer_how[0] ? d->trainer_how : NULL,
+                           .not_recording_us = d->not_recording_us};
+    picture.phase_median_s = spell_median(&d->spells[picture.phase], &picture.phase_closed);
+    picture_rollout(d, &picture);
+    diagnose_tick(d->diagnose, &picture);
+    DiagAction action;
+    while (diagnose_next(d->diagnose, &action)) {
+        put_incident(d, &action);
+    }
+    free(engines);
+}

@@ -1,0 +1,435 @@
+/* Local parts: engines and frontend as children, started at once, started again with a growing
+ * pause when they end, stopped with the run. Also the fleet's events, and the question whether
+ * the run has what it needs. */
+#include "core/loop/driver_private.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { PART_ARGS_MAX = 48, PART_BACKOFF_MAX_MS = 8000, PART_CALM_MS = 30000 };
+
+static const char *part_word(const Part *part)
+{
+    return part->kind == PART_ENGINE ? part->name : "frontend";
+}
+
+/* Time until the next start: at once after a long calm life, then 0.25 s doubling to 8 s. */
+static int64_t backoff_us(Part *part, int64_t now_us)
+{
+    if (now_us - part->started_us > PART_CALM_MS * 1000LL) {
+        part->failures = 0;
+    }
+    int64_t ms = 250;
+    for (int i = 0; i < part->failures && ms < PART_BACKOFF_MAX_MS; i++) {
+        ms *= 2;
+    }
+    part->failures++;
+    return (ms < PART_BACKOFF_MAX_MS ? ms : PART_BACKOFF_MAX_MS) * 1000;
+}
+
+/* Slots of the fleet are taken in the order of names, whoever listens first. */
+static void add_listening(Driver *d)
+{
+    for (int i = 0; i < d->part_count; i++) {
+        Part *part = &d->parts[i];
+        int index = part->index;
+        if (part->kind != PART_ENGINE || part->added) {
+            continue;
+        }
+        if (!part->listening || index > fleet_count(d->fleet)) {
+            return;
+        }
+        char address[64];
+        (void)str_format(address, sizeof address, "127.0.0.1:%d", part->port);
+        Fault fault = {0};
+        if (fleet_add(d->fleet, part->name, address, true, &index, &fault) != ERR_OK) {
+            driver_event(d, SEVERITY_CRIT, part->name, 0, "%s", fault.sentence);
+            return;
+        }
+        part->added = true;
+        (void)str_format(d->seats[index].address, sizeof d->seats[index].address, "%s", address);
+        fleet_set_pid(d->fleet, index, child_pid(part->child));
+    }
+}
+
+static void frontend_listens(Part *part)
+{
+    Driver *d = part->driver;
+    d->frontend_up = true;
+    d->frontend_down_us = 0;
+    driver_route_all(d);
+    driver_update_gate(d);
+}
+
+/* "… listening on http://HOST:PORT" is the line by which a part says that it serves. */
+static void on_part_line(Child *child, bool is_stderr, Str line, void *user)
+{
+    (void)child;
+    Part *part = user;
+    Driver *d = part->driver;
+    ChildLineFact fact = {.t_us = clock_wall_us(), .child = part_word(part),
+                          .is_stderr = is_stderr, .line = line};
+    store_put_child_line(d->store, &fact);
+    size_t at = 0;
+    if (part->listening || is_stderr || !str_find(line, STR("listening on http://"), &at)) {
+        return;
+    }
+    size_t colon = 0;
+    int64_t port = 0;
+    if (!str_rfind(line, STR(":"), &colon) ||
+        !str_to_i64(str_trim(str_slice(line, colon + 1, line.n)), &port) || port <= 0 ||
+        port > 65535) {
+        return;
+    }
+    part->port = (int)port;
+    part->listening = true;
+    if (part->kind == PART_ENGINE) {
+        part->added = false; /* its address may be another one now */
+        add_listening(d);
+    } else {
+        frontend_listens(part);
+    }
+    driver_check_parts(d);
+}
+
+static void describe_end(int64_t status, int signal, char *out, size_t size)
+{
+    if (signal != 0) {
+        (void)str_format(out, size, "ended by signal %d (%s)", signal, strsignal(signal));
+    } else {
+        (void)str_format(out, size, "exited with status %lld", (long long)status);
+    }
+}
+
+static void on_part_exit(Child *child, int64_t status, int signal, void *user)
+{
+    Part *part = user;
+    Driver *d = part->driver;
+    char how[96];
+    describe_end(status, signal, how, sizeof how);
+    part->ended = child; /* freed on the next tick: we are inside its callback */
+    part->child = NULL;
+    bool served = part->listening;
+    part->listening = false;
+    if (d->shutting || d->torn_down) {
+        return;
+    }
+    int64_t now_us = clock_wall_us();
+    int64_t wait_us = backoff_us(part, now_us);
+    part->due_us = now_us + wait_us;
+    if (!served && part->failures > 1 && part->kind == PART_ENGINE) {
+        part->port = 0; /* the old port may have been taken; the frontend's address must stay */
+    }
+    driver_event(d, SEVERITY_CRIT, part_word(part),
+                 part->kind == PART_ENGINE ? part->index + 1 : 0, "%s; starts again in %.2f s", how,
+                 (double)wait_us / 1e6);
+    if (part->kind == PART_FRONTEND) {
+        d->frontend_up = false;
+        d->frontend_down_us = now_us;
+        for (int i = 0; i < d->seat_count; i++) {
+            d->seats[i].routed = d->seats[i].route_ok = false;
+        }
+        driver_update_gate(d);
+    } else if (part->index < fleet_count(d->fleet)) {
+        fleet_note_exit(d->fleet, part->index, how);
+        driver_route(d, part->index, false);
+        driver_rollout_engine_lost(d, part->index);
+    }
+    driver_check_parts(d);
+}
+
+static Err part_start(Part *part, Fault *fault)
+{
+    Driver *d = part->driver;
+    const RunConfig *c = d->config;
+    const char *argv[PART_ARGS_MAX];
+    size_t n = 0;
+    char port[16];
+    char threads[16];
+    (void)str_format(port, sizeof port, "%d", part->port);
+    (void)str_format(threads, sizeof threads, "%lld", (long long)c->engine_threads);
+    argv[n++] = c->program;
+    if (part->kind == PART_ENGINE) {
+        const char *const fixed[] = {"engine", "--model-path", c->hf_checkpoint, "--name",
+                                     part->name, "--threads", threads,
+                                     "--incremental-streaming-output"};
+        memcpy(argv + n, fixed, sizeof fixed);
+        n += sizeof fixed / sizeof *fixed;
+        for (size_t i = 0; c->engine_extra && c->engine_extra[i] && n < PART_ARGS_MAX - 5; i++) {
+            argv[n++] = c->engine_extra[i];
+        }
+    } else {
+        argv[n++] = "frontend";
+    }
+    const char *const place[] = {"--host", "127.0.0.1", "--port", port};
+    memcpy(argv + n, place, sizeof place);
+    n += sizeof place / sizeof *place;
+    argv[n] = NULL;
+    ChildSpec spec = {.name = part_word(part), .argv = argv, .on_line = on_part_line,
+                      .on_exit = on_part_exit, .user = part};
+    part->started_us = clock_wall_us();
+    part->due_us = 0;
+    return child_start(&d->uv, &spec, &part->child, fault);
+}
+
+void driver_parts_tick(Driver *d, int64_t now_us)
+{
+    for (int i = 0; i < d->part_count; i++) {
+        Part *part = &d->parts[i];
+        if (part->ended) {
+            child_free(part->ended);
+            part->ended = NULL;
+        }
+        if (d->shutting || part->child || part->due_us == 0 || now_us < part->due_us) {
+            continue;
+        }
+        Fault fault = {0};
+        if (part_start(part, &fault) != ERR_OK) {
+            driver_event(d, SEVERITY_CRIT, part_word(part), 0, "%s", fault.sentence);
+            part->due_us = now_us + backoff_us(part, now_us);
+        }
+    }
+}
+
+void driver_part_restart(Driver *d, Part *part)
+{
+    (void)d;
+    part->failures = 0;
+    if (part->child) {
+        child_stop(part->child, 2000);
+    } else {
+        part->due_us = 1;
+    }
+}
+
+void driver_parts_stop(Driver *d)
+{
+    for (int i = 0; i < d->part_count; i++) {
+        d->parts[i].due_us = 0;
+        if (d->parts[i].child) {
+            child_stop(d->parts[i].child, DRIVER_GRACE_MS);
+        }
+    }
+}
+
+bool driver_parts_gone(const Driver *d)
+{
+    for (int i = 0; i < d->part_count; i++) {
+        if (d->parts[i].child) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void driver_parts_free(Driver *d)
+{
+    for (int i = 0; i < d->part_count; i++) {
+        child_free(d->parts[i].child);
+        child_free(d->parts[i].ended);
+    }
+    free(d->parts);
+    d->parts = NULL;
+    d->part_count = 0;
+}
+
+/* ---- what the fleet tells ----------------------------------------------------------------- */
+
+static void on_state(int engine, EngineState before, EngineState now, const char *reason,
+                     void *user)
+{
+    (void)before;
+    Driver *d = user;
+    Seat *seat = &d->seats[engine];
+    seat->state = now;
+    seat->state_since_us = clock_wall_us();
+    if (now == ENGINE_DEAD || now == ENGINE_GONE) {
+        driver_event(d, SEVERITY_CRIT, fleet_engine(d->fleet, engine).name, engine + 1, "%s: %s",
+                     engine_state_name(now), reason ? reason : "");
+        seat->bring = true;
+        driver_route(d, engine, false);
+        driver_rollout_engine_lost(d, engine);
+        driver_sync_engine_lost(d, engine, seat->incarnation);
+    }
+    driver_update_gate(d);
+    driver_check_parts(d);
+}
+
+static void on_incarnation(int engine, int64_t incarnation, void *user)
+{
+    Driver *d = user;
+    Seat *seat = &d->seats[engine];
+    int64_t now_us = clock_wall_us();
+    if (seat->incarnation > 0 && seat->incarnation != incarnation) {
+        driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
+                     "another process answers now (incarnation %lld): fenced until it has the "
+                     "policy", (long long)incarnation);
+        driver_sync_engine_lost(d, engine, seat->incarnation);
+        driver_rollout_engine_lost(d, engine);
+    }
+    seat->incarnation = incarnation;
+    seat->bring = true;
+    seat->paused = false;
+    seat->verified = -1;
+    seat->bring_due_us = 0;
+    int slots = (int)(sizeof seat->boots / sizeof *seat->boots);
+    seat->boots[seat->boot_count++ % slots] = now_us;
+    driver_route(d, engine, false);
+    fleet_set_admitted(d->fleet, engine, false);
+    fleet_hold(d->fleet, engine, false, false, true);
+    driver_check_parts(d);
+}
+
+static void on_frontend(bool up, const char *reason, void *user)
+{
+    Driver *d = user;
+    if (d->frontend && !d->frontend->listening) {
+        return; /* not up yet, or an answer of the process that has just ended */
+    }
+    if (up == d->frontend_up) {
+        return;
+    }
+    d->frontend_up = up;
+    d->frontend_down_us = up ? 0 : clock_wall_us();
+    driver_event(d, up ? SEVERITY_INFO : SEVERITY_CRIT, "frontend", 0, "%s%s%s",
+                 up ? "answers" : "does not answer", reason && reason[0] ? ": " : "",
+                 reason ? reason : "");
+    if (up) {
+        driver_route_all(d);
+    }
+    driver_update_gate(d);
+    driver_check_parts(d);
+}
+
+void driver_fleet_events(Driver *d, FleetEvents *events)
+{
+    *events = (FleetEvents){.on_state = on_state, .on_incarnation = on_incarnation,
+                            .on_frontend = on_frontend, .user = d};
+}
+
+static bool usable(const Driver *d, int engine)
+{
+    EngineState state = d->seats[engine].state;
+    return d->seats[engine].incarnation > 0 && state != ENGINE_DEAD && state != ENGINE_GONE &&
+           state != ENGINE_STARTING;
+}
+
+/* Before the first step every engine must be up; later one is enough. */
+void driver_check_parts(Driver *d)
+{
+    if (d->shutting || d->torn_down || !d->loop) {
+        return;
+    }
+    int up = 0;
+    for (int i = 0; i < d->seat_count; i++) {
+        up += i < fleet_count(d->fleet) && usable(d, i);
+    }
+    bool engines = d->ever_ready ? up > 0 : up == d->seat_count;
+    bool ready = engines && d->frontend_up && d->trainer_stage == TRAINER_READY;
+    if (ready != d->parts_ready) {
+        d->parts_ready = ready;
+        d->ever_ready = d->ever_ready || ready;
+        driver_feed(d, ready ? LOOP_EV_PARTS_READY : LOOP_EV_PARTS_LOST, false, NULL);
+    }
+}
+
+/* ---- start -------------------------------------------------------------------------------- */
+
+static Err start_local(Driver *d, int frontend_port, Fault *fault)
+{
+    const RunConfig *c = d->config;
+    bool frontend = c->rollout_url == NULL;
+    int count = (int)c->local_engines + (frontend ? 1 : 0);
+    d->parts = xcalloc((size_t)count, sizeof *d->parts);
+    d->part_count = count;
+    for (int i = 0; i < count; i++) {
+        Part *part = &d->parts[i];
+        part->driver = d;
+        part->kind = i < (int)c->local_engines ? PART_ENGINE : PART_FRONTEND;
+        part->index = i;
+        if (part->kind == PART_ENGINE) {
+            (void)str_format(part->name, sizeof part->name, "eng-%02d", i);
+            d->seats[i].part = part;
+        } else {
+            (void)str_format(part->name, sizeof part->name, "frontend");
+            part->port = frontend_port;
+            d->frontend = part;
+        }
+        Err err = part_start(part, fault);
+        if (err != ERR_OK) {
+            return err;
+        }
+    }
+    return ERR_OK;
+}
+
+static Err add_others(Driver *d, Fault *fault)
+{
+    const RunConfig *c = d->config;
+    for (int i = 0; i < (int)c->engine_addr_count; i++) {
+        char name[DRIVER_NAME];
+        (void)str_format(name, sizeof name, "eng-%02d", i);
+        int index = i;
+        Err err = fleet_add(d->fleet, name, c->engine_addrs[i], false, &index, fault);
+        if (err != ERR_OK) {
+            return err;
+        }
+        (void)str_format(d->seats[index].address, sizeof d->seats[index].address, "%s",
+                         c->engine_addrs[i]);
+    }
+    return ERR_OK;
+}
+
+/* A port that nobody uses at this moment. Somebody may take it before the child does; then the
+ * child says so, ends, and is started again. */
+static Err free_port(int *port, Fault *fault)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t n = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool good = fd >= 0 && bind(fd, (struct sockaddr *)&address, n) == 0 &&
+                getsockname(fd, (struct sockaddr *)&address, &n) == 0;
+    int why = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (!good) {
+        return fault_set_sys(fault, ERR_IO, why, NULL, "no free port on 127.0.0.1");
+    }
+    *port = ntohs(address.sin_port);
+    return ERR_OK;
+}
+
+Err driver_parts_start(Driver *d, Fault *fault)
+{
+    const RunConfig *c = d->config;
+    d->seat_count = (int)(c->engine_addr_count ? (int64_t)c->engine_addr_count : c->local_engines);
+    d->seats = xcalloc((size_t)d->seat_count, sizeof *d->seats);
+    for (int i = 0; i < d->seat_count; i++) {
+        d->seats[i].state = ENGINE_STARTING;
+        d->seats[i].bring = true;
+        d->seats[i].verified = -1;
+        d->seats[i].state_since_us = clock_wall_us();
+    }
+    int port = 0;
+    if (c->rollout_url) {
+        (void)str_format(d->frontend_url, sizeof d->frontend_url, "%s", c->rollout_url);
+    } else if (free_port(&port, fault) != ERR_OK) {
+        return ERR_IO;
+    } else {
+        (void)str_format(d->frontend_url, sizeof d->frontend_url, "http://127.0.0.1:%d", port);
+    }
+    (void)str_format(d->generate_url, sizeof d->generate_url, "%s/generate", d->frontend_url);
+    FleetEvents events;
+    driver_fleet_events(d, &events);
+    FleetConfig fleet = {.frontend_url = d->frontend_url, .engine_bearer = c->engine_bearer,
+                         .probe = probe_settings_default(), .first_engine_id = 1};
+    Err err = fleet_new(&d->uv, d->http, d->store, &fleet, &events, &d->fleet, fault);
+    err = err != ERR_OK ? err : add_others(d, fault);
+    return err != ERR_OK ? err : start_local(d, port, fault);
+}

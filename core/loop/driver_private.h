@@ -1,0 +1,251 @@
+/* Shared by the driver's files; nobody else includes it. One thread throughout, except the
+ * store's on_durable, which only sends an async. */
+#ifndef ROLLTOP_LOOP_DRIVER_PRIVATE_H
+#define ROLLTOP_LOOP_DRIVER_PRIVATE_H
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+#include "core/diagnose/diagnose.h"
+#include "core/fleet/fleet.h"
+#include "core/fleet/generate.h"
+#include "core/loop/loop_driver.h"
+#include "core/model/tokenizer.h"
+#include "core/net/ctl.h"
+#include "core/policy/artifact.h"
+#include "core/policy/txn.h"
+#include "core/rollout/reward.h"
+#include "core/rollout/rollout.h"
+
+enum {
+    DRIVER_TICK_MS = 25,
+    DRIVER_SLOW_TICK_MS = 1000,
+    DRIVER_JOBS_MAX = 64,     /* transactions at once: the fleet's and fences */
+    DRIVER_CANARY_TOKENS = 64,
+    DRIVER_GRACE_MS = 3000,   /* for children at the end */
+    DRIVER_NAME = 32
+};
+
+typedef struct Driver Driver;
+
+typedef enum PartKind { PART_ENGINE, PART_FRONTEND } PartKind;
+
+typedef struct Part { /* a child that the core keeps alive */
+    Driver *driver;
+    PartKind kind;
+    int index; /* engine: slot in the fleet */
+    char name[DRIVER_NAME];
+    Child *child, *ended; /* ended: told its exit, freed on the next tick */
+    int port;             /* 0 until it said so; kept over restarts */
+    bool listening, added; /* added: the fleet knows its address */
+    int64_t started_us, due_us; /* due_us: start it then; 0: not waiting */
+    int failures;
+} Part;
+
+typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
+    Part *part; /* NULL: not ours */
+    EngineState state;
+    int64_t state_since_us, incarnation;
+    bool bring;             /* must get the committed policy before it may serve */
+    bool cordoned, paused;  /* by the operator */
+    bool routed, route_ok;  /* the frontend is to give it work; has said that it does */
+    char address[64];
+    int64_t bring_due_us;
+    int64_t verified;       /* version it was verified on, -1 */
+    int64_t command;        /* restart or update that is done once it serves again; 0 none */
+    int64_t boots[8];       /* wall times of the newest process starts seen */
+    int boot_count;
+    int fences_failed;
+} Seat;
+
+typedef struct RolloutJob RolloutJob;
+typedef struct SyncJob SyncJob;
+
+typedef struct Attempt { /* the newest attempt of one sample */
+    RolloutJob *job;
+    Generation *generation; /* NULL: none in flight */
+    int64_t sample, started_us, logged_us;
+    int attempt, group;
+    bool unsent; /* could not be started; its end is fed on the next tick */
+} Attempt;
+
+struct RolloutJob {
+    Driver *driver;
+    Rollout *rollout;
+    const DataRow **rows;
+    TokenIds *ids;
+    RolloutGroup *groups;
+    Attempt *attempts;
+    int group_count, per_group, in_flight, unsent;
+    DataPosition position; /* before its prompts were taken */
+    bool eval, over, failed, cancelled, pumping;
+    int64_t step, first_sample, first_group, started_us, ended_us;
+    int64_t tokens;
+    double reward_mean, reward_std, length_mean, sample_seconds;
+    int sample_count; /* finished attempts behind sample_seconds */
+    char why[128];
+    PyRandom random;
+    const RolloutAttemptEnd *ending; /* the end being fed, for the log */
+    int64_t ending_engine, ending_first_us;
+};
+
+typedef struct DurableWait {
+    uint64_t ticket;
+    void (*then)(void *arg);
+    void *arg;
+} DurableWait;
+
+typedef struct DurableQueue { /* waits in order of ticket */
+    DurableWait *items;
+    size_t head, count, capacity;
+} DurableQueue;
+
+typedef enum TrainerStage { TRAINER_DOWN, TRAINER_STARTING, TRAINER_READY } TrainerStage;
+
+typedef struct PhaseSpells { /* the newest closed spells of one phase, for its median */
+    double seconds[32];
+    int count;
+} PhaseSpells;
+
+struct Driver {
+    const RunConfig *config;
+    uv_loop_t uv;
+    uv_timer_t tick;
+    uv_async_t durable;
+    uv_signal_t sigint, sigterm;
+    int open_handles;
+    bool shutting, torn_down;
+    int64_t slow_due_us, shutdown_due_us, startup_due_us;
+
+    Store *store;
+    CtlServer *ctl;
+    HttpClient *http;
+    Fleet *fleet;
+    Loop *loop;
+    Diagnose *diagnose;
+    DataSource *data, *eval_data;
+    Tokenizer *tokenizer;
+    ModelConfig model;
+    DurableQueue waits;
+    bool draining, blocked; /* loop actions: being taken, held until something is durable */
+
+    Part *parts; /* local engines, then the frontend */
+    int part_count;
+    Part *frontend; /* NULL: not ours */
+    Seat *seats;
+    int seat_count;
+    char frontend_url[256], generate_url[288];
+    bool frontend_up, parts_ready, ever_ready;
+    int64_t frontend_down_us; /* 0: up */
+
+    Trainer *trainer, *trainer_ended;
+    TrainerStage trainer_stage;
+    int64_t trainer_due_us, trainer_down_us;
+    int trainer_failures;
+    int64_t trainer_command;
+    char *trainer_dir; /* the state that a restart loads */
+    char trainer_how[96];
+
+    RolloutJob *batch, *eval; /* batch stays until its step is over */
+    bool gate_operator, gate_sync;
+    SyncJob *jobs[DRIVER_JOBS_MAX];
+    SyncJob *main_job;
+    int job_count;
+    int64_t main_version; /* wanted by the loop's SYNC that has to wait for fences; 0 none */
+    bool main_again;
+    int64_t again_command;
+    Artifact committed_artifact, pending_artifact;
+    bool has_artifact, has_pending;
+    int64_t publishing; /* version that the trainer writes */
+    int32_t canary[DRIVER_CANARY_TOKENS];
+    int canary_count;
+    float canary_logp[DRIVER_CANARY_TOKENS], committed_logp[DRIVER_CANARY_TOKENS];
+    int canary_logps, committed_logps;
+
+    int64_t next_sample, next_group, next_txn, next_command, next_phase, session;
+    int64_t closed_txn; /* highest left-over transaction that was closed at resume */
+    int64_t phase_id, phase_began_us, step_began_us;
+    LoopPhase phase_now; /* as logged; the machine may be ahead */
+    int64_t phase_us[PHASE_DONE + 1];
+    double eval_reward;
+    bool eval_known, step_open;
+    bool not_recording;
+    int64_t not_recording_us, idle_since_us;
+    PhaseSpells spells[PHASE_DONE + 1];
+    int status;
+    Fault *fault;
+    char end_reason[256];
+    int interrupts;
+};
+
+/* driver.c */
+void driver_event(Driver *d, Severity severity, const char *source, int64_t engine,
+                  const char *format, ...) __attribute__((format(printf, 5, 6)));
+void driver_feed(Driver *d, LoopEventKind kind, bool fatal, const char *detail);
+void driver_feed_event(Driver *d, const LoopEvent *event);
+/* Calls then(arg) on the loop once everything put so far is durable. */
+void driver_when_durable(Driver *d, void (*then)(void *arg), void *arg);
+void driver_metric(Driver *d, int64_t step, const char *name, double value);
+char *driver_path(const Driver *d, const char *folder, const char *prefix, int64_t number);
+
+/* driver_steps.c: what the loop's actions mean for the log and the screen */
+void driver_take_actions(Driver *d);
+
+/* driver_parts.c */
+Err driver_parts_start(Driver *d, Fault *fault);
+void driver_parts_tick(Driver *d, int64_t now_us);
+void driver_parts_stop(Driver *d);
+bool driver_parts_gone(const Driver *d);
+void driver_parts_free(Driver *d);
+void driver_check_parts(Driver *d); /* feeds PARTS_READY and PARTS_LOST on a change */
+void driver_part_restart(Driver *d, Part *part);
+void driver_fleet_events(Driver *d, FleetEvents *events);
+
+/* driver_route.c: which engines the local frontend may use */
+void driver_route(Driver *d, int engine, bool wanted);
+void driver_route_all(Driver *d);
+void driver_admit(Driver *d, int engine);
+
+/* driver_rollout.c */
+Err driver_rollout_start(Driver *d, bool eval, Fault *fault);
+void driver_rollout_tick(Driver *d, int64_t now_us);
+void driver_rollout_cancel(Driver *d);
+void driver_rollout_engine_lost(Driver *d, int engine);
+bool driver_rollout_abort_sample(Driver *d, int64_t sample);
+void driver_update_gate(Driver *d);
+void driver_job_free(RolloutJob *job);
+
+/* driver_batch.c */
+Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault);
+void driver_job_measure(RolloutJob *job);
+
+/* driver_sync.c */
+void driver_sync_start(Driver *d, int64_t version, bool again);
+void driver_sync_tick(Driver *d, int64_t now_us);
+void driver_sync_engine_lost(Driver *d, int engine, int64_t incarnation);
+bool driver_syncing(const Driver *d);
+void driver_sync_free(Driver *d);
+void driver_committed(Driver *d, int64_t version);
+
+/* driver_train.c */
+Err driver_trainer_start(Driver *d, Fault *fault);
+void driver_trainer_tick(Driver *d, int64_t now_us);
+void driver_trainer_restart(Driver *d, const char *why);
+void driver_trainer_stop(Driver *d);
+void driver_train(Driver *d);
+void driver_publish(Driver *d, int64_t version);
+void driver_save(Driver *d);
+void driver_keep_states(Driver *d);
+
+/* driver_commands.c */
+void driver_on_control(CtlRequest *request, const cJSON *body, const CtlPeer *peer, void *user);
+void driver_command_done(Driver *d, int64_t *command, bool well, const char *answer);
+void driver_operator_stop(Driver *d, const char *who, bool at_once);
+
+/* driver_incidents.c */
+void driver_diagnose_tick(Driver *d, int64_t now_us);
+void driver_note_spell(Driver *d, LoopPhase phase, int64_t us);
+
+/* driver_resume.c */
+Err driver_resume(Driver *d, LoopConfig *loop, Fault *fault);
+
+#endif

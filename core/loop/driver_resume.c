@@ -1,0 +1,106 @@
+/* Going on from the last durable step: which step, which trainer state, where in the prompts.
+ * The policy is published anew from that state under the next version number, so that every
+ * engine, whatever it holds, comes to it by an ordinary transaction. */
+#include "core/loop/driver_private.h"
+
+#include "core/base/fs.h"
+#include "core/base/json.h"
+#include "store/query.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct LastStep {
+    int64_t step, position;
+    char *state;
+} LastStep;
+
+static Err one_row(const char *path, const char *sql, cJSON **row, Fault *fault)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *memory = open_memstream(&text, &n);
+    *row = NULL;
+    if (!memory) {
+        return fault_set(fault, ERR_MEMORY, NULL, "no memory to read %s", path);
+    }
+    Err err = query_sql(path, sql, true, memory, fault);
+    fclose(memory);
+    Str rest = {text, n};
+    Str line = {0};
+    if (err == ERR_OK && str_split(&rest, '\n', &line) && line.n > 1) {
+        err = json_parse(line, 1 << 20, path, row, fault);
+    }
+    free(text);
+    return err;
+}
+
+static Err last_step(const char *path, LastStep *last, Fault *fault)
+{
+    cJSON *row = NULL;
+    Err err = one_row(path,
+                      "select step, trainer_state, data_position from step "
+                      "where outcome = 'ok' and trainer_state is not null "
+                      "order by step desc limit 1",
+                      &row, fault);
+    *last = (LastStep){.step = -1};
+    if (err == ERR_OK && row) {
+        last->step = json_i64(row, "step", -1);
+        last->position = json_i64(row, "data_position", 0);
+        last->state = xstrdup(json_string(row, "trainer_state", ""));
+    }
+    cJSON_Delete(row);
+    return err;
+}
+
+/* Transactions that the dead core left open are told to be so; the SYNC to come settles them. */
+static void close_open_txns(Driver *d)
+{
+    for (int i = 0; i < 64; i++) { /* one at most in practice; bounded all the same */
+        cJSON *row = NULL;
+        char sql[160];
+        (void)str_format(sql, sizeof sql,
+                         "select txn_id, to_version from txn where ended_us is null and txn_id > %lld "
+                         "order by txn_id limit 1", (long long)d->closed_txn);
+        if (one_row(d->config->log_path, sql, &row, NULL) != ERR_OK || !row) {
+            return;
+        }
+        int64_t txn = json_i64(row, "txn_id", 0);
+        d->closed_txn = txn;
+        TxnEndFact end = {.txn = txn, .t_us = clock_wall_us(),
+                          .outcome = "abandoned: the core ended; settled by the next transaction"};
+        store_put_txn_end(d->store, &end);
+        PolicyStateFact state = {.version = json_i64(row, "to_version", 0),
+                                 .t_us = clock_wall_us(), .txn = txn,
+                                 .state = POLICY_ROLLED_BACK, .reason = "the core ended"};
+        store_put_policy_state(d->store, &state);
+        cJSON_Delete(row);
+    }
+}
+
+Err driver_resume(Driver *d, LoopConfig *loop, Fault *fault)
+{
+    LastStep last;
+    Err err = last_step(d->config->log_path, &last, fault);
+    if (err != ERR_OK) {
+        return err;
+    }
+    if (last.step >= 0 && !fs_is_dir(last.state)) {
+        err = fault_set(fault, ERR_NOT_FOUND, "restore that directory",
+                        "the trainer's state of step %lld, %s, is not there",
+                        (long long)last.step, last.state);
+        free(last.state);
+        return err;
+    }
+    close_open_txns(d);
+    if (last.step >= 0) {
+        loop->start_step = last.step + 1;
+        int64_t rows = data_count(d->data);
+        DataPosition position = {.epoch = last.position / rows, .offset = last.position % rows};
+        data_seek(d->data, position);
+        free(d->trainer_dir);
+        d->trainer_dir = last.state;
+    }
+    driver_event(d, SEVERITY_INFO, "core", 0, "resumed at step %lld", (long long)loop->start_step);
+    return ERR_OK;
+}

@@ -1,0 +1,90 @@
+/* Which engines the local frontend may give work to. Every change is one bounded call; a call
+ * that fails is repeated by the next look (driver_route_all on each frontend start, and the
+ * incident rules show an engine that stays outside). A frontend of others is not told: there
+ * only the engine itself can refuse. */
+#include "core/loop/driver_private.h"
+
+#include <stdlib.h>
+
+typedef struct RouteCall {
+    Driver *d;
+    int engine;
+    bool wanted;
+} RouteCall;
+
+static void routed(HttpCall *call, const HttpResult *result, void *user)
+{
+    (void)call;
+    RouteCall *route = user;
+    Driver *d = route->d;
+    bool good = result->end == HTTP_END_OK && result->status / 100 == 2;
+    if (good && d->seats[route->engine].routed == route->wanted) {
+        d->seats[route->engine].route_ok = route->wanted;
+        driver_update_gate(d);
+    }
+    if (!good && result->end != HTTP_END_CANCELLED && !d->shutting) {
+        Seat *seat = &d->seats[route->engine];
+        if (seat->routed == route->wanted) {
+            seat->routed = !route->wanted; /* the next look tries again */
+        }
+    }
+    free(route);
+}
+
+static void send_route(Driver *d, int engine, bool wanted)
+{
+    char url[320], body[128];
+    (void)str_format(url, sizeof url, "%s/_workers", d->frontend_url);
+    (void)str_format(body, sizeof body, "{\"%s\":\"%s\"}", wanted ? "add" : "remove",
+                     d->seats[engine].address);
+    RouteCall *route = xcalloc(1, sizeof *route);
+    *route = (RouteCall){.d = d, .engine = engine, .wanted = wanted};
+    HttpRequestSpec spec = {.method = "POST", .url = url, .body = str_from(body),
+                            .total_ms = 3000, .idempotent = true, .on_done = routed,
+                            .user = route};
+    Fault fault = {0};
+    if (http_start(d->http, &spec, NULL, &fault) != ERR_OK) {
+        driver_event(d, SEVERITY_WARN, "frontend", engine + 1, "%s", fault.sentence);
+        d->seats[engine].routed = !wanted;
+        free(route);
+    }
+}
+
+void driver_route(Driver *d, int engine, bool wanted)
+{
+    Seat *seat = &d->seats[engine];
+    if (!d->frontend || seat->routed == wanted) {
+        return;
+    }
+    if (!d->frontend->listening || d->shutting || !seat->address[0]) {
+        return; /* driver_route_all tells a frontend everything when it starts */
+    }
+    seat->routed = wanted;
+    seat->route_ok = false;
+    send_route(d, engine, wanted);
+}
+
+static bool may_serve(const Driver *d, int engine)
+{
+    const Seat *seat = &d->seats[engine];
+    return engine < fleet_count(d->fleet) && !seat->bring && !seat->cordoned && !seat->paused &&
+           seat->verified >= 0 && seat->state != ENGINE_DEAD && seat->state != ENGINE_GONE;
+}
+
+void driver_route_all(Driver *d)
+{
+    for (int i = 0; i < d->seat_count; i++) {
+        driver_route(d, i, may_serve(d, i));
+    }
+}
+
+void driver_admit(Driver *d, int engine)
+{
+    bool may = may_serve(d, engine);
+    fleet_set_admitted(d->fleet, engine, may);
+    driver_route(d, engine, may);
+    driver_update_gate(d);
+    if (may && d->seats[engine].command > 0) {
+        driver_command_done(d, &d->seats[engine].command, true, "serves again, verified");
+    }
+}

@@ -1,0 +1,396 @@
+/* The trainer's side of the run: train, keep its state, publish, score the canary, checkpoints,
+ * and a trainer that dies. The state on disk after each trained step is what everything falls
+ * back to: a trainer that ends is started from it and the activity under way is tried again. */
+#include "core/loop/driver_private.h"
+
+#include "core/base/fs.h"
+#include "core/train/trainer.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { STATES_KEPT = 2, TRAINER_BACKOFF_MAX_MS = 8000 };
+
+/* ---- the process -------------------------------------------------------------------------- */
+
+static void on_ready(void *user)
+{
+    Driver *d = user;
+    d->trainer_stage = TRAINER_READY;
+    d->trainer_down_us = 0;
+    if (d->trainer_command > 0) {
+        driver_command_done(d, &d->trainer_command, true, "up again from its last state");
+    }
+    driver_check_parts(d);
+}
+
+static void on_line(bool is_stderr, Str line, void *user)
+{
+    Driver *d = user;
+    ChildLineFact fact = {.t_us = clock_wall_us(), .child = "trainer", .is_stderr = is_stderr,
+                          .line = line};
+    store_put_child_line(d->store, &fact);
+}
+
+static void on_exit_trainer(const char *how, void *user)
+{
+    Driver *d = user;
+    int64_t now_us = clock_wall_us();
+    d->trainer_ended = d->trainer; /* freed on the next tick: we are inside its callback */
+    d->trainer = NULL;
+    bool served = d->trainer_stage == TRAINER_READY;
+    d->trainer_stage = TRAINER_DOWN;
+    if (d->shutting || d->torn_down) {
+        return;
+    }
+    d->trainer_failures = served ? 0 : d->trainer_failures + 1;
+    int64_t ms = 250;
+    for (int i = 0; i < d->trainer_failures && ms < TRAINER_BACKOFF_MAX_MS; i++) {
+        ms *= 2;
+    }
+    d->trainer_down_us = d->trainer_down_us ? d->trainer_down_us : now_us;
+    d->trainer_due_us = now_us + ms * 1000;
+    (void)str_format(d->trainer_how, sizeof d->trainer_how, "%s", how ? how : "ended");
+    driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s; starts again from %s", d->trainer_how,
+                 d->trainer_dir);
+    driver_check_parts(d);
+}
+
+Err driver_trainer_start(Driver *d, Fault *fault)
+{
+    if (!d->trainer_dir) {
+        d->trainer_dir = xstrdup(d->config->hf_checkpoint);
+    }
+    TrainerConfig config = d->config->trainer;
+    config.load_dir = d->trainer_dir;
+    TrainerEvents events = {.on_ready = on_ready, .on_line = on_line,
+                            .on_exit = on_exit_trainer, .user = d};
+    d->trainer_due_us = 0;
+    d->trainer_stage = TRAINER_STARTING;
+    Err err = trainer_start(&d->uv, d->config->trainer_command, &config, &events, &d->trainer,
+                            fault);
+    if (err != ERR_OK) {
+        d->trainer_stage = TRAINER_DOWN;
+    }
+    return err;
+}
+
+void driver_trainer_tick(Driver *d, int64_t now_us)
+{
+    if (d->trainer_ended) {
+        trainer_free(d->trainer_ended);
+        d->trainer_ended = NULL;
+    }
+    if (d->shutting || d->trainer || d->trainer_due_us == 0 || now_us < d->trainer_due_us) {
+        return;
+    }
+    Fault fault = {0};
+    if (driver_trainer_start(d, &fault) != ERR_OK) {
+        driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", fault.sentence);
+        d->trainer_due_us = now_us + TRAINER_BACKOFF_MAX_MS * 1000;
+    }
+}
+
+/* Kills it; on_exit starts it again from the last state (or not, when the run ends). */
+void driver_trainer_restart(Driver *d, const char *why)
+{
+    if (d->trainer) {
+        driver_event(d, SEVERITY_WARN, "trainer", 0, "restarted: %s", why);
+        int pid = trainer_pid(d->trainer);
+        if (pid > 0) {
+            (void)kill(pid, SIGKILL);
+        }
+    } else if (d->trainer_due_us > 0) {
+        d->trainer_due_us = 1;
+    }
+}
+
+void driver_trainer_stop(Driver *d)
+{
+    trainer_free(d->trainer);
+    trainer_free(d->trainer_ended);
+    d->trainer = d->trainer_ended = NULL;
+}
+
+/* True when it can take a request; else the activity has failed and is tried again later. */
+static bool trainer_free_for(Driver *d, LoopEventKind failed)
+{
+    if (d->trainer && d->trainer_stage == TRAINER_READY) {
+        return true;
+    }
+    driver_feed(d, failed, false, "the trainer is not up");
+    return false;
+}
+
+static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply)
+{
+    /* NaN, infinity, a batch that the loss refuses: the same again would give the same. */
+    bool fatal = reply->err == ERR_NUMERIC || reply->err == ERR_ARG;
+    char why[FAULT_TEXT_MAX * 2];
+    (void)str_format(why, sizeof why, "%s%s%s", reply->fault.sentence,
+                     reply->fault.hint[0] ? "; " : "", reply->fault.hint);
+    driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", why);
+    driver_feed(d, failed, fatal, reply->fault.sentence);
+}
+
+/* ---- train -------------------------------------------------------------------------------- */
+
+static void remember_state(Driver *d, char *dir)
+{
+    free(d->trainer_dir);
+    d->trainer_dir = dir;
+}
+
+static void on_state_saved(const TrainerReply *reply, void *user)
+{
+    Driver *d = user;
+    if (d->torn_down) {
+        return;
+    }
+    if (reply->err != ERR_OK) {
+        /* Trained but not kept: memory and disk disagree, so the step is done again from disk. */
+        give_up(d, LOOP_EV_TRAIN_FAILED, reply);
+        if (reply->err != ERR_NET) {
+            driver_trainer_restart(d, "its state could not be kept");
+        }
+        return;
+    }
+    remember_state(d, driver_path(d, "trainer", "step-", loop_step(d->loop)));
+    driver_metric(d, loop_step(d->loop), "perf/save_time", (double)reply->took_us / 1e6);
+    driver_keep_states(d);
+    driver_feed(d, LOOP_EV_TRAINED, false, NULL);
+}
+
+static void on_trained(const TrainerReply *reply, void *user)
+{
+    Driver *d = user;
+    if (d->torn_down) {
+        return;
+    }
+    if (reply->err != ERR_OK) {
+        give_up(d, LOOP_EV_TRAIN_FAILED, reply);
+        return;
+    }
+    for (int i = 0; i < reply->metric_count; i++) {
+        driver_metric(d, loop_step(d->loop), reply->metrics[i].name, reply->metrics[i].value);
+    }
+    char *dir = driver_path(d, "trainer", "step-", loop_step(d->loop));
+    Fault fault = {0};
+    Err err = trainer_save(d->trainer, dir, on_state_saved, d, &fault);
+    free(dir);
+    if (err != ERR_OK) {
+        TrainerReply failed = {.err = err, .fault = fault};
+        on_state_saved(&failed, d);
+    }
+}
+
+static Err send_batch(Driver *d, Fault *fault)
+{
+    RolloutJob *job = d->batch;
+    const RolloutSample *samples = NULL;
+    int count = rollout_samples(job->rollout, &samples);
+    TrainSample *batch = xcalloc((size_t)count + 1, sizeof *batch);
+    size_t total = 0;
+    for (int i = 0; i < count; i++) {
+        total += job->ids[samples[i].group_index].count + samples[i].count;
+    }
+    int32_t *tokens = xcalloc(total + 1, sizeof *tokens);
+    int32_t *at = tokens;
+    for (int i = 0; i < count; i++) {
+        const TokenIds *prompt = &job->ids[samples[i].group_index];
+        batch[i] = (TrainSample){.tokens = at, .prompt_count = prompt->count,
+                                 .response_count = samples[i].count,
+                                 .rollout_logp = samples[i].logprobs,
+                                 .reward = samples[i].reward, .rollout_id = samples[i].sample};
+        memcpy(at, prompt->ids, prompt->count * sizeof *at);
+        memcpy(at + prompt->count, samples[i].ids, samples[i].count * sizeof *at);
+        at += prompt->count + samples[i].count;
+    }
+    Err err = trainer_train(d->trainer, job->step, batch, (size_t)count, on_trained, d, fault);
+    free(tokens);
+    free(batch);
+    return err;
+}
+
+void driver_train(Driver *d)
+{
+    if (!trainer_free_for(d, LOOP_EV_TRAIN_FAILED)) {
+        return;
+    }
+    Fault fault = {0};
+    Err err = send_batch(d, &fault);
+    if (err != ERR_OK) {
+        driver_feed(d, LOOP_EV_TRAIN_FAILED, err == ERR_ARG || err == ERR_LIMIT, fault.sentence);
+    }
+}
+
+/* Old states of steps go; the one just written and the one before it stay. */
+void driver_keep_states(Driver *d)
+{
+    char *folder = fs_join(d->config->work_dir, "trainer");
+    DIR *dir = opendir(folder);
+    int64_t newest = loop_step(d->loop);
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+        int64_t step = 0;
+        Str name = str_from(entry->d_name);
+        if (!str_starts(name, STR("step-")) || !str_to_i64(str_slice(name, 5, name.n), &step) ||
+            step > newest - STATES_KEPT) {
+            continue;
+        }
+        char *path = fs_join(folder, entry->d_name);
+        (void)fs_remove_tree(path, NULL);
+        free(path);
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    free(folder);
+}
+
+/* ---- publish ------------------------------------------------------------------------------ */
+
+static void on_scored(const TrainerReply *reply, void *user)
+{
+    Driver *d = user;
+    if (d->torn_down) {
+        return;
+    }
+    d->canary_logps = 0;
+    if (reply->err == ERR_OK && reply->logprob_count <= DRIVER_CANARY_TOKENS) {
+        d->canary_logps = (int)reply->logprob_count;
+        memcpy(d->canary_logp, reply->logprobs, reply->logprob_count * sizeof(float));
+    } else if (reply->err == ERR_NET) {
+        give_up(d, LOOP_EV_PUBLISH_FAILED, reply);
+        return;
+    } else {
+        driver_event(d, SEVERITY_WARN, "trainer", 0, "canary not scored: %s",
+                     reply->fault.sentence);
+    }
+    driver_feed(d, LOOP_EV_PUBLISHED, false, NULL);
+}
+
+static void on_published(const TrainerReply *reply, void *user)
+{
+    Driver *d = user;
+    if (d->torn_down) {
+        return;
+    }
+    if (reply->err != ERR_OK) {
+        give_up(d, LOOP_EV_PUBLISH_FAILED, reply);
+        return;
+    }
+    int64_t now = clock_wall_us();
+    PolicyFact fact = {.version = d->publishing, .t_us = now, .parent = loop_committed(d->loop),
+                       .digest = reply->digest, .path = reply->dir, .kind = "full",
+                       .bytes = reply->bytes, .step = loop_step(d->loop)};
+    store_put_policy(d->store, &fact);
+    PolicyStateFact state = {.version = d->publishing, .t_us = now, .state = POLICY_PUBLISHED};
+    store_put_policy_state(d->store, &state);
+    const int32_t *sequence = d->canary;
+    size_t count = (size_t)d->canary_count;
+    Fault fault = {0};
+    Err err = count > 1 ? trainer_score(d->trainer, &sequence, &count, 1, on_scored, d, &fault)
+                        : ERR_STATE;
+    if (err != ERR_OK) {
+        d->canary_logps = 0;
+        driver_feed(d, LOOP_EV_PUBLISHED, false, NULL);
+    }
+}
+
+void driver_publish(Driver *d, int64_t version)
+{
+    if (!trainer_free_for(d, LOOP_EV_PUBLISH_FAILED)) {
+        return;
+    }
+    d->publishing = version;
+    char *dir = driver_path(d, "policies", "v", version);
+    Fault fault = {0};
+    Err err = fs_remove_tree(dir, &fault); /* left by an attempt that failed */
+    if (err == ERR_OK) {
+        err = trainer_publish(d->trainer, d->config->publish_dtype, dir, on_published, d, &fault);
+    }
+    free(dir);
+    if (err != ERR_OK) {
+        driver_feed(d, LOOP_EV_PUBLISH_FAILED, false, fault.sentence);
+    }
+}
+
+/* A version is committed: it is the reference for the next check, and old ones go. */
+void driver_committed(Driver *d, int64_t version)
+{
+    if (d->has_pending) {
+        if (d->has_artifact) {
+            artifact_free(&d->committed_artifact);
+        }
+        d->committed_artifact = d->pending_artifact;
+        d->has_artifact = true;
+        d->has_pending = false;
+    }
+    d->committed_logps = d->canary_logps;
+    memcpy(d->committed_logp, d->canary_logp, sizeof d->committed_logp);
+    char *folder = fs_join(d->config->work_dir, "policies");
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+        int64_t old = 0;
+        Str name = str_from(entry->d_name);
+        if (!str_starts(name, STR("v")) || !str_to_i64(str_slice(name, 1, name.n), &old) ||
+            old > version - d->config->keep_policies) {
+            continue;
+        }
+        char *path = fs_join(folder, entry->d_name);
+        if (fs_remove_tree(path, NULL) == ERR_OK) {
+            PolicyStateFact fact = {.version = old, .t_us = clock_wall_us(),
+                                    .state = POLICY_RETIRED, .reason = "--keep-policies"};
+            store_put_policy_state(d->store, &fact);
+        }
+        free(path);
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    free(folder);
+}
+
+/* ---- checkpoints -------------------------------------------------------------------------- */
+
+static void on_saved(const TrainerReply *reply, void *user)
+{
+    Driver *d = user;
+    if (d->torn_down) {
+        return;
+    }
+    if (reply->err != ERR_OK) {
+        give_up(d, LOOP_EV_SAVE_FAILED, reply);
+        return;
+    }
+    char text[32];
+    char *tracker = fs_join(d->config->save_dir, "latest_checkpointed_iteration.txt");
+    (void)str_format(text, sizeof text, "%lld\n", (long long)loop_step(d->loop));
+    Fault fault = {0};
+    if (fs_write_atomic(tracker, text, strlen(text), &fault) != ERR_OK) {
+        driver_event(d, SEVERITY_WARN, "trainer", 0, "%s", fault.sentence);
+    }
+    free(tracker);
+    driver_event(d, SEVERITY_INFO, "trainer", 0, "checkpoint %s", reply->dir ? reply->dir : "");
+    driver_feed(d, LOOP_EV_SAVED, false, NULL);
+}
+
+void driver_save(Driver *d)
+{
+    if (!trainer_free_for(d, LOOP_EV_SAVE_FAILED)) {
+        return;
+    }
+    char *dir = xasprintf("%s/iter_%07lld", d->config->save_dir, (long long)loop_step(d->loop));
+    Fault fault = {0};
+    Err err = fs_mkdirs(d->config->save_dir, 0755, &fault);
+    if (err == ERR_OK) {
+        err = trainer_save(d->trainer, dir, on_saved, d, &fault);
+    }
+    free(dir);
+    if (err != ERR_OK) {
+        driver_event(d, SEVERITY_WARN, "trainer", 0, "%s", fault.sentence);
+        driver_feed(d, LOOP_EV_SAVE_FAILED, false, fault.sentence);
+    }
+}

@@ -1,0 +1,57 @@
+/* Everything a run needs to know before it starts, checked by the caller (core/app parses flags
+ * and makes the preflight). Plain values; strings are borrowed and outlive the run. */
+#ifndef ROLLTOP_LOOP_RUN_CONFIG_H
+#define ROLLTOP_LOOP_RUN_CONFIG_H
+
+#include "core/loop/loop.h"
+#include "core/rollout/data_source.h"
+#include "core/train/trainer.h"
+
+#include <stdio.h>
+
+typedef struct SampleSettings { /* of training or of evaluation */
+    double temperature, top_p;
+    int64_t top_k, max_response_len;
+    int64_t n_per_prompt;
+    const char *rm_type; /* a row's metadata.rm_type wins */
+} SampleSettings;
+
+typedef struct RunConfig {
+    /* what and where */
+    const char *run_id, *name, *log_path, *work_dir, *socket_path, *program;
+    const char *argv_json, *config_json, *user; /* redacted */
+    bool resume;
+    FILE *lines; /* one plain line per step; NULL: none */
+
+    /* parts: local children, or addresses of others */
+    int64_t local_engines, engine_threads;
+    const char *const *engine_extra; /* more arguments for local engines, NULL-terminated */
+    const char *const *engine_addrs;
+    size_t engine_addr_count;
+    const char *rollout_url;   /* frontend of others; NULL: local frontend */
+    const char *engine_bearer; /* from the environment; NULL none */
+    const char *const *trainer_command; /* NULL: the built-in one */
+
+    /* model, data */
+    const char *hf_checkpoint;
+    DataConfig data, eval_data; /* eval_data.path NULL: no evaluation */
+    int64_t max_prompt_len;     /* 0: no limit */
+    SampleSettings rollout, eval;
+    int64_t rollout_batch_size, rollout_seed;
+    int64_t concurrency;        /* samples in flight per engine */
+    const char *const *stop;    /* NULL-terminated or NULL */
+    const int32_t *stop_ids;
+    size_t stop_id_count;
+    bool skip_special_tokens;
+
+    /* training and policies */
+    LoopConfig loop;
+    TrainerConfig trainer;
+    ModelDtype publish_dtype;
+    int64_t keep_policies;
+    double norm_jump;
+    const char *save_dir; /* NULL: no checkpoints besides the resume state */
+    int64_t startup_s;    /* bound for parts to come up */
+} RunConfig;
+
+#endif
