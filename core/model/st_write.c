@@ -24,7 +24,7 @@ static Err write_all(int fd, const void *bytes, size_t n, const char *path, Faul
             continue;
         }
         if (done <= 0) {
-            return fault_set_sys(fault, ERR_IO, errno, "free some space or choose another directory",
+            return fault_set_sys(fault, ERR_IO, errno, "free some space or choose another place",
                                  "cannot write %s", path);
         }
         p += done;
