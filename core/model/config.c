@@ -88,7 +88,8 @@ static void config_read_sizes(ConfigReader *reader, ModelConfig *out)
     out->kv_heads = config_int(reader, "num_key_value_heads", CONFIG_HEADS_MAX, out->heads);
     out->ffn = config_int(reader, "intermediate_size", CONFIG_WIDTH_MAX, 0);
     out->vocab = config_int(reader, "vocab_size", CONFIG_VOCAB_MAX, 0);
-    out->max_positions = config_int(reader, "max_position_embeddings", CONFIG_POSITIONS_MAX, 2048);
+    out->max_positions =
+        config_int(reader, "max_position_embeddings", CONFIG_POSITIONS_MAX, 2048);
     if (reader->err != ERR_OK) {
         return;
     }

@@ -1,8 +1,9 @@
-#include "core/model/graph_private.h"
+#include "core/model/graph.h"
 
 #include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/model/checkpoint.h"
+#include "core/model/graph_private.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,6 +7,8 @@
 #define PANEL_VECS (KERNEL_PANEL / VW)
 #define WORD_VECS (16 / VW) /* vectors of 32-bit words in a BF16 panel's row */
 #define TILE_ROWS 6
+/* columns of the widest tile, at least one panel */
+#define TILE_ROOM (TILE_VECS_FEW * VW > KERNEL_PANEL ? TILE_VECS_FEW * VW : KERNEL_PANEL)
 #define SCORE_GRANULES (VW == 16 ? 4 : 1)
 #define VALUE_VECS (VW == 16 ? 4 : 2)
 
@@ -202,7 +204,7 @@ K_INLINE void tile_columns(const int vecs, const bool bf16, const bool transpose
         const int rows = (int)((int64_t)t->rows * (i + 1) / tiles) - from;
         const float *a = t->a + (size_t)from * (transposed ? 1 : t->a_step);
         float *c = t->c + (size_t)from * t->c_step + first;
-        float room[TILE_ROWS * TILE_VECS_FEW / PANEL_VECS * KERNEL_PANEL + KERNEL_PANEL * TILE_ROWS];
+        float room[TILE_ROWS * TILE_ROOM];
         for (int part = 0; part < parts; part++) {
             tile_rows(rows, vecs, bf16, transposed, t, a, b, part, cut ? room : c,
                       cut ? (size_t)width : t->c_step, t->add && !cut);

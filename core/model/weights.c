@@ -1,4 +1,4 @@
-#include "core/model/weights_private.h"
+#include "core/model/weights.h"
 
 #include "core/base/fs.h"
 #include "core/base/mem.h"
@@ -7,6 +7,7 @@
 #include "core/model/digest.h"
 #include "core/model/gemm.h"
 #include "core/model/layout.h"
+#include "core/model/weights_private.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@ void packed_row(const PackedMatrix *matrix, int index, float *out)
     const size_t panel = (size_t)(index / KERNEL_PANEL) * KERNEL_PANEL * (size_t)matrix->k;
     const int column = index % KERNEL_PANEL;
     if (matrix->bf16) {
-        const uint16_t *from = (const uint16_t *)matrix->data + panel + column % 16 * 2 + column / 16;
+        const uint16_t *from =
+            (const uint16_t *)matrix->data + panel + column % 16 * 2 + column / 16;
         for (int i = 0; i < matrix->k; i++) {
             out[i] = f32_from_bf16(from[(size_t)i * KERNEL_PANEL]);
         }
