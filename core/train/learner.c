@@ -461,6 +461,10 @@ Err learner_train(Learner *learner, int64_t step, const TrainSample *samples, si
         learner->sick = false;
     } else if (err == ERR_NUMERIC) {
         learner->sick = true;
+        Fault weights = {0}; /* bad weights show in the loss first: name the cause */
+        if (learner_weights_check(learner, &weights)) {
+            *fault = weights;
+        }
         char *dir = NULL;
         learner_dump(learner, step, &b, fault, &dir);
         size_t used = strlen(fault->hint);

@@ -137,13 +137,8 @@ static Err write_whole(Learner *learner, ModelDtype dtype, bool state, const cha
     return err;
 }
 
-static Err weights_check(Learner *learner, Fault *fault)
+Err learner_weights_check(Learner *learner, Fault *fault)
 {
-    if (learner->sick) {
-        return fault_set(fault, ERR_STATE, "train a step that succeeds, or start the trainer again "
-                         "from the last saved state",
-                         "the last training step failed on a number; its policy is not published");
-    }
     for (int i = 0; i < graph_param_count(learner->graph); i++) {
         size_t count = 0;
         const float *p = graph_param(learner->graph, i, &count);
@@ -151,13 +146,23 @@ static Err weights_check(Learner *learner, Fault *fault)
             if (!isfinite(p[j])) {
                 ModelTensorSpec spec;
                 model_tensor_spec(graph_config(learner->graph), i, &spec);
-                return fault_set(fault, ERR_NUMERIC, "go back to the last saved state",
-                                 "%s holds %g at element %zu; the policy is not published",
-                                 spec.name, (double)p[j], j);
+                return fault_set(fault, ERR_NUMERIC, "start the trainer again from the last saved "
+                                 "state", "the weights of %s hold %g at element %zu", spec.name,
+                                 (double)p[j], j);
             }
         }
     }
     return ERR_OK;
+}
+
+static Err fit_to_leave(Learner *learner, Fault *fault)
+{
+    if (learner->sick) {
+        return fault_set(fault, ERR_STATE, "train a step that succeeds, or start the trainer again "
+                         "from the last saved state",
+                         "the last training step failed on a number; its policy is not published");
+    }
+    return learner_weights_check(learner, fault);
 }
 
 static Err directory_digest(const char *dir, const ModelConfig *config, char digest[DIGEST_TEXT],
@@ -179,7 +184,7 @@ static Err directory_digest(const char *dir, const ModelConfig *config, char dig
 Err learner_publish(Learner *learner, ModelDtype dtype, const char *dir, char digest[DIGEST_TEXT],
                     int64_t *bytes, Fault *fault)
 {
-    Err err = weights_check(learner, fault);
+    Err err = fit_to_leave(learner, fault);
     if (!err) {
         err = write_whole(learner, dtype, false, dir, fault);
     }
@@ -188,7 +193,7 @@ Err learner_publish(Learner *learner, ModelDtype dtype, const char *dir, char di
 
 Err learner_save(Learner *learner, const char *dir, Fault *fault)
 {
-    Err err = weights_check(learner, fault);
+    Err err = fit_to_leave(learner, fault);
     return err ? err : write_whole(learner, MODEL_F32, true, dir, fault);
 }
 

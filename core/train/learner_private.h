@@ -33,6 +33,8 @@ typedef struct LearnerBatch {
     int pass_tokens;
 } LearnerBatch;
 
+/* ERR_NUMERIC names the first weight that is not finite. */
+Err learner_weights_check(Learner *learner, Fault *fault);
 /* Writes what is needed to see a numeric failure again. *dir is malloc'ed (NULL when even that
  * failed). */
 void learner_dump(Learner *learner, int64_t step, const LearnerBatch *batch, const Fault *why,
