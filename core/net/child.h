@@ -21,6 +21,8 @@ typedef struct ChildSpec {
     void *user;
 } ChildSpec;
 
+/* Call it from a thread that lives as long as the process: the kernel's parent-death signal
+ * follows the thread that forked. Ignore SIGPIPE when a channel is written. */
 Err child_start(uv_loop_t *loop, const ChildSpec *spec, Child **out, Fault *fault);
 int child_pid(const Child *child);
 /* The parent's end of the channel, a stream owned by the Child; NULL without `channel`. */

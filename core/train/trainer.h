@@ -71,7 +71,9 @@ typedef struct TrainerEvents {
     void *user;
 } TrainerEvents;
 
-/* `command`: argv of the trainer, NULL = this binary's `train`. */
+/* `command`: argv of the trainer, NULL = this binary's `train`. The program must ignore SIGPIPE:
+ * libuv writes without MSG_NOSIGNAL, and a child may die before it is greeted. A trainer that
+ * cannot load its checkpoint ends, and on_exit says why. */
 Err trainer_start(uv_loop_t *loop, const char *const *command, const TrainerConfig *config,
                   const TrainerEvents *events, Trainer **out, Fault *fault);
 void trainer_free(Trainer *trainer); /* stops the child, bounded */
