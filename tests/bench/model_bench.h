@@ -6,6 +6,7 @@
 #include "core/base/flags.h"
 #include "core/base/fs.h"
 #include "core/base/mem.h"
+#include "core/base/rng.h"
 #include "core/model/kernels.h"
 #include "core/model/weights.h"
 
