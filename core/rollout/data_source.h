@@ -5,6 +5,7 @@
 #define ROLLTOP_ROLLOUT_DATA_SOURCE_H
 
 #include "core/base/str.h"
+#include "core/rollout/label.h"
 
 typedef struct DataSource DataSource;
 
@@ -21,6 +22,7 @@ typedef struct DataRow {
     int64_t index;   /* row of the file (after the slice), 0-based */
     Str prompt;      /* text; borrowed from the source */
     Str label;       /* text form; n 0 and p NULL when null */
+    LabelKind label_kind;
     Str metadata;    /* raw JSON object, "{}" when absent */
 } DataRow;
 

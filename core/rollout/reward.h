@@ -4,12 +4,14 @@
 
 #include "core/base/rng.h"
 #include "core/base/str.h"
+#include "core/rollout/label.h"
 
 /* Types: random, math, f1, exact (rest of the line after the last "Answer:", trimmed, equal in
  * any case), digits (share of label positions that hold the right character; the partial credit
  * of the demo's task). Later: deepscaler, dapo, gpqa, remote_rm, plug-ins. */
 typedef struct RewardInput {
-    Str response, label, metadata; /* label.p NULL: null */
+    Str response, label, metadata; /* response.p or label.p NULL: null */
+    LabelKind label_kind;          /* the label's JSON type; text when zeroed */
 } RewardInput;
 
 /* ERR_NOT_FOUND names the nearest known type. */
