@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define SCENE_T0 INT64_C(1773484927000000) /* 2026-03-14 10:42:07 UTC */
-#define AT(seconds) (SCENE_T0 + (int64_t)((seconds) * 1e6))
+#define AT(seconds) (SCENE_T0 + (int64_t)((double)(seconds) * 1e6))
 
 static inline char *scene_dir(void)
 {
