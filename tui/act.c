@@ -370,6 +370,10 @@ static unsigned open_box(Model *model, const Snapshot *snap, Confirm *confirm, i
     if (why) {
         return refuse(model, now_us, confirm->verb, why);
     }
+    if (model->w < LAYOUT_MIN_W || model->h < LAYOUT_MIN_H) {
+        return refuse(model, now_us, confirm->verb,
+                      "this window is too small to show what would happen");
+    }
     confirm->level = level_of(snap, confirm);
     if (confirm->level == 3 && model->armed_until_us <= now_us) {
         return refuse(model, now_us, confirm->verb,

@@ -96,11 +96,11 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_PAUSE, "pause", 'P', 0, 0, G_ACT, "Pause", "pause or resume engines or the run") \
     X(ACT_UPDATE, "update", 'U', 0, 0, G_ACT, "Update", "load the committed version again")\
     X(ACT_RESTART, "restart", 'R', 0, 0, G_ACT, "Restart", "restart engines")                     \
-    X(ACT_CORDON, "cordon", 'C', 0, 0, G_ACT, "Cordon", "finish what runs, take no new; back") \
+    X(ACT_CORDON, "cordon", 'C', 0, 0, G_ACT, "Cordon", "finish what runs, take no more")         \
     X(ACT_ABORT, "abort", 'X', 0, 0, G_ACT, "Abort", "abort the sample under the cursor")         \
-    X(ACT_UNDO, "undo", 'u', 0, 0, G_OTHER, "Undo", "undo the last pause or cordon (asks first)") \
-    X(ACT_COMMAND, "command", ':', 0, 0, G_OTHER, "Command", "any of these by name; Tab completes") \
-    X(ACT_HELP, "help", '?', TK_F1, 0, G_OTHER, "Help", "this list; / filters it, Enter does it") \
+    X(ACT_UNDO, "undo", 'u', 0, 0, G_OTHER, "Undo", "undo the last pause or cordon, asks") \
+    X(ACT_COMMAND, "command", ':', 0, 0, G_OTHER, "Command", "any of these by name, Tab completes")\
+    X(ACT_HELP, "help", '?', TK_F1, 0, G_OTHER, "Help", "this list; / filters, Enter does it") \
     X(ACT_REPAINT, "repaint", TK_CTRL_L, 0, 0, G_OTHER, "", "draw the whole screen again")        \
     X(ACT_SUSPEND, "suspend", TK_CTRL_Z, 0, 0, G_OTHER, "", "back to the shell; fg returns")      \
     X(ACT_QUIT, "quit", 'q', TK_CTRL_C, TK_F10, G_OTHER, "Quit", "come back; at the top: leave")

@@ -69,8 +69,8 @@ SnapRequest model_request(const Model *model, int64_t now_us)
     Layout layout = layout_solve(model->w, model->h, &wish);
     SnapRequest request = {
         .t_us = model_time(model, now_us),
-        .spark_count = model->w >= 100 ? 28 : 18,
-        .spark_us = model->w >= 180 ? 10 * US : model->w >= 100 ? 2 * US : 3 * US,
+        .spark_count = model->w >= 100 ? 28 : 16,
+        .spark_us = model->w >= 180 ? 10 * US : model->w >= 100 ? 2 * US : 4 * US,
         .tail_limit = model->focus == PANE_TAIL || model->filter[PANE_TAIL][0] ? 4 * TAIL_LIMIT
                                                                                : TAIL_LIMIT,
         .event_limit = model->event_limit,

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <utf8proc.h>
 
 enum { DRAW_TEXT_MAX = 1024, MARK_UTF8 = 0xfffd, MARK_ASCII = '?' };
@@ -61,13 +62,22 @@ void surface_resize(Surface *surface, int w, int h)
 
 void surface_clear(Surface *surface)
 {
-    const Cell blank = {' ', {0, 0}, ROLE_TEXT, 0};
+    const Cell blank = {.code = ' ', .role = ROLE_TEXT};
     int count = surface->w * surface->h;
     for (int i = 0; i < count; i++) {
         surface->cells[i] = blank;
     }
     surface->cursor_x = 0;
     surface->cursor_y = 0;
+}
+
+void surface_copy(Surface *to, const Surface *from)
+{
+    if (to->w != from->w || to->h != from->h) {
+        surface_resize(to, from->w, from->h);
+    }
+    size_t count = (size_t)from->w * (size_t)from->h;
+    memcpy(to->cells, from->cells, count * sizeof *to->cells);
 }
 
 int surface_w(const Surface *surface)
@@ -136,7 +146,7 @@ static void set_cell(Surface *surface, int x, int y, Role role, uint32_t code)
     if (x + 1 < surface->w && cell[1].code == 0 && cell->code != 0) {
         cell[1].code = ' ';
     }
-    *cell = (Cell){code, {0, 0}, (unsigned char)role, cell->flags};
+    *cell = (Cell){.code = code, .role = (unsigned char)role, .flags = cell->flags};
 }
 
 bool surface_sanitise(uint32_t code, bool ascii, uint32_t *out, int *width)
@@ -276,24 +286,32 @@ static void add_code(Text *out, uint32_t code)
     (void)text_add(out, bytes, n);
 }
 
+void surface_dump_row(const Surface *surface, int y, Text *out)
+{
+    if (y < 0 || y >= surface->h) {
+        return;
+    }
+    const Cell *row = &surface->cells[y * surface->w];
+    int end = surface->w;
+    while (end > 0 && row[end - 1].code == ' ') {
+        end--;
+    }
+    for (int x = 0; x < end; x++) {
+        if (row[x].code == 0) {
+            continue;
+        }
+        add_code(out, row[x].code);
+        for (int k = 0; k < CELL_COMBINING && row[x].combining[k]; k++) {
+            add_code(out, row[x].combining[k]);
+        }
+    }
+    (void)text_add_char(out, '\n');
+}
+
 void surface_dump_text(const Surface *surface, Text *out)
 {
     for (int y = 0; y < surface->h; y++) {
-        const Cell *row = &surface->cells[y * surface->w];
-        int end = surface->w;
-        while (end > 0 && row[end - 1].code == ' ') {
-            end--;
-        }
-        for (int x = 0; x < end; x++) {
-            if (row[x].code == 0) {
-                continue;
-            }
-            add_code(out, row[x].code);
-            for (int k = 0; k < CELL_COMBINING && row[x].combining[k]; k++) {
-                add_code(out, row[x].combining[k]);
-            }
-        }
-        (void)text_add_char(out, '\n');
+        surface_dump_row(surface, y, out);
     }
 }
 

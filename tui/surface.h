@@ -22,6 +22,7 @@ typedef struct Cell {
     uint32_t code;                      /* ' ' when blank; 0 behind a wide character */
     uint32_t combining[CELL_COMBINING]; /* 0: none */
     unsigned char role, flags;
+    unsigned char unused[2]; /* no padding: rows are compared as bytes */
 } Cell;
 
 /* The few signs of our own that are not ASCII, each with its ASCII stand-in of equal width. */
@@ -41,6 +42,7 @@ Surface *surface_new(int w, int h, bool ascii); /* sizes are clamped to 1 and th
 void surface_free(Surface *surface);
 void surface_resize(Surface *surface, int w, int h); /* clears */
 void surface_clear(Surface *surface);
+void surface_copy(Surface *to, const Surface *from); /* same size afterwards */
 int surface_w(const Surface *surface);
 int surface_h(const Surface *surface);
 bool surface_ascii(const Surface *surface);
@@ -59,6 +61,7 @@ int surface_text_width(const Surface *surface, Str text);
 /* The screen as text, trailing blanks cut, one line a row; and the role map of the same shape
  * (letters of TUI_ROLES, selected rows in a second map as '#'). Appends to *out. */
 void surface_dump_text(const Surface *surface, Text *out);
+void surface_dump_row(const Surface *surface, int y, Text *out); /* one line, with a line feed */
 void surface_dump_roles(const Surface *surface, Text *out);
 
 /* What one code point of foreign text becomes: itself, a mark, or (true) a combining mark that

@@ -1,0 +1,149 @@
+/* The confirmation box: what, on what, what is known and how old that is, what it costs, what
+ * happens next, how it is undone, the exact calls, and what to type. */
+#include "tui/screen.h"
+
+#include <string.h>
+
+enum { US = 1000000, BOX_W = 78, LABEL_X = 2, VALUE_X = 13, TARGET_LINES = 6 };
+
+typedef struct VerbText {
+    const char *effect, *undo, *calls;
+} VerbText;
+
+static const VerbText texts[VERB_COUNT] = {
+    [VERB_PAUSE] = {"generation on it stops until resumed; samples wait", "u or P resumes",
+                    "POST /pause_generation"},
+    [VERB_RESUME] = {"generation on it goes on", "u or P pauses", "POST /continue_generation"},
+    [VERB_UPDATE] = {"paused, flushed, loads the committed version, verified, continued",
+                     "none", "pause, flush_cache, update_weights, verify, continue"},
+    [VERB_RESTART] = {"process killed and started; it is fenced until its policy is verified",
+                      "none; running samples are requeued", "SIGTERM, SIGKILL, start, update"},
+    [VERB_CORDON] = {"finishes what runs, takes nothing new", "u or C lifts it",
+                     "none to the engine; the core stops giving it samples"},
+    [VERB_UNCORDON] = {"takes samples again", "u or C cordons", "none to the engine"},
+    [VERB_ABORT] = {"the attempt ends now; the sample is generated again", "none",
+                    "POST /abort_request"},
+    [VERB_STOP] = {"the run ends after saving; engines and trainer stop", "none; --resume goes on",
+                   "stop to the core"},
+};
+
+void confirm_line(const Screen *screen, char *buffer, size_t size)
+{
+    const Confirm *confirm = &screen->m->confirm;
+    (void)str_format(buffer, size, "%s %s: %s (undo: %s)   y does it, any other key cancels",
+                     verb_word(confirm->verb),
+                     confirm->all ? "the whole run" : confirm->targets[0].name,
+                     texts[confirm->verb].effect, texts[confirm->verb].undo);
+}
+
+static int draw_label(const Draw *d, int y, const char *label, Role role, const char *value)
+{
+    draw_text(d, LABEL_X, y, ROLE_DIM, label);
+    draw_text(d, VALUE_X, y, role, value);
+    return y + 1;
+}
+
+static int draw_targets(const Draw *d, int y, const Screen *screen)
+{
+    const Confirm *confirm = &screen->m->confirm;
+    const Snapshot *s = screen->s;
+    char text[160];
+    char a[FORMAT_MAX];
+    char b[FORMAT_MAX];
+    char c[FORMAT_MAX];
+    if (confirm->all) {
+        (void)str_format(text, sizeof text, "the whole run: %d engines, %lld samples in flight",
+                         (int)s->engines.count, (long long)s->header.samples_inflight);
+        return draw_label(d, y, "on", ROLE_CRIT, text);
+    }
+    for (int i = 0; i < confirm->count && i < TARGET_LINES; i++) {
+        const Target *target = &confirm->targets[i];
+        const EngineRow *row = target->engine > 0 ? snapshot_engine(s, target->engine) : NULL;
+        const TailRow *sample = target->sample > 0 ? snapshot_tail(s, target->sample) : NULL;
+        if (row) {
+            const StateLook *look = state_look(state_shown(row, s->t_us));
+            (void)str_format(text, sizeof text, "%s  %c %s for %s, %s running, last data %s old",
+                             target->name, look->sign, look->word,
+                             format_age(s->t_us - row->state_since_us, a),
+                             format_count_val(row->running, b),
+                             row->seen_us > 0 ? format_age(s->t_us - row->seen_us, c) : "never");
+        } else if (sample) {
+            (void)str_format(text, sizeof text, "%s on %s, %s old, %s tokens", target->name,
+                             or_dash(sample->engine_name),
+                             format_age(s->t_us - sample->started_us, a),
+                             format_count((double)sample->tokens, b));
+        } else {
+            (void)str_format(text, sizeof text, "%s", target->name);
+        }
+        y = draw_label(d, y, i == 0 ? "on" : "", ROLE_TEXT, text);
+    }
+    if (confirm->count > TARGET_LINES) {
+        (void)str_format(text, sizeof text, "and %d more", confirm->count - TARGET_LINES);
+        y = draw_label(d, y, "", ROLE_TEXT, text);
+    }
+    return y;
+}
+
+static void draw_prompt(const Draw *d, int y, const Screen *screen)
+{
+    const Confirm *confirm = &screen->m->confirm;
+    int64_t left = MODEL_COUNTDOWN_US - (screen->now_us - confirm->countdown_us);
+    if (confirm->countdown_us > 0) {
+        draw_f(d, LABEL_X, y, ROLE_CRIT, "%s in %lld s; Esc stops it", verb_word(confirm->verb),
+               (long long)(left > 0 ? (left + US - 1) / US : 0));
+        return;
+    }
+    int x = LABEL_X;
+    if (confirm->in_reason) {
+        draw_text(d, x, y, ROLE_DIM, "Tab or Enter goes on to the word; Esc cancels");
+        return;
+    }
+    x += draw_f(d, x, y, ROLE_CONFIRM, "type %s to %s, anything else cancels: ", confirm->want,
+                verb_word(confirm->verb));
+    x += draw_str(d, x, y, ROLE_INPUT, (Str){confirm->typed.text, confirm->typed.n});
+    draw_text(d, x, y, ROLE_INPUT, "_");
+    surface_cursor(d->surface, d->r.x + x, d->r.y + y);
+}
+
+void confirm_draw(const Draw *d, const Screen *screen)
+{
+    const Confirm *confirm = &screen->m->confirm;
+    const Snapshot *s = screen->s;
+    char title[120];
+    char level[32];
+    char text[MODEL_INPUT_MAX + 64];
+    char age[FORMAT_MAX];
+    int lines = confirm->count > TARGET_LINES ? TARGET_LINES + 1 : confirm->count;
+    int h = 10 + (confirm->all ? 1 : lines) + (confirm->notice[0] ? 1 : 0);
+    int w = d->r.w < BOX_W ? d->r.w : BOX_W;
+    h = h > d->r.h ? d->r.h : h;
+    Draw box = draw_sub(d, (d->r.w - w) / 2, (d->r.h - h) / 2, w, h);
+    draw_clear(&box);
+    (void)str_format(title, sizeof title, "%s %s", verb_word(confirm->verb),
+                     confirm->all          ? "the whole run"
+                     : confirm->count == 1 ? confirm->targets[0].name
+                                           : "the marked engines");
+    (void)str_format(level, sizeof level, "level %d", confirm->level);
+    Draw body = plain_frame(&box, title, level, true);
+    int y = 0;
+    if (confirm->notice[0]) {
+        y = draw_label(&body, y, "changed", ROLE_CRIT, confirm->notice);
+    }
+    y = draw_targets(&body, y, screen);
+    (void)str_format(text, sizeof text, "%s old",
+                     format_age(s->t_us - s->header.last_fact_us, age));
+    y = draw_label(&body, y, "picture", ROLE_TEXT, text);
+    y = draw_label(&body, y, "effect", ROLE_TEXT, texts[confirm->verb].effect);
+    y = draw_label(&body, y, "calls", ROLE_TEXT, texts[confirm->verb].calls);
+    y = draw_label(&body, y, "undo", ROLE_TEXT, texts[confirm->verb].undo);
+    (void)str_format(text, sizeof text, "%s%s", confirm->reason.text,
+                     confirm->in_reason ? "_" : confirm->reason.n ? "" : "(Tab writes one)");
+    y = draw_label(&body, y, "reason", confirm->in_reason ? ROLE_INPUT : ROLE_TEXT, text);
+    draw_prompt(&body, y + 1 < body.r.h ? y + 1 : body.r.h - 1, screen);
+    for (int x = 0; x < body.r.w; x++) {
+        draw_glyph(&body, x, body.r.h - 1, ROLE_TITLE, GLYPH_LINE_FOCUS);
+    }
+    if (y + 1 >= body.r.h - 1) {
+        draw_prompt(&body, body.r.h - 1, screen);
+    }
+}

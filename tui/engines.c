@@ -1,0 +1,332 @@
+/* The engine table: columns leave by priority as the window narrows, rows never lie: what is old
+ * is dim and says its age, what is unknown is '-', what somebody asked for stands in the row. */
+#include "tui/screen.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { US = 1000000, PREFIX = 3, NEW_US = 10 * US, NAME_MAX_W = 14 };
+
+typedef enum EngineColumn {
+    COL_NAME, COL_STATE, COL_POLICY, COL_TOKENS, COL_RUN, COL_WAIT, COL_KV, COL_ITL, COL_SEEN,
+    COL_TTFT, COL_RETRACT, COL_ERRORS, COL_LIVES, COL_PID, COL_ADDRESS, COL_COUNT
+} EngineColumn;
+
+typedef struct ColumnInfo {
+    const char *title;
+    int w;
+    bool right;
+    int drop; /* 0 stays always; 1 leaves first */
+} ColumnInfo;
+
+static const ColumnInfo columns[COL_COUNT] = {
+    [COL_NAME] = {"ENGINE", 8, false, 0},   [COL_STATE] = {"STATE", 9, false, 0},
+    [COL_POLICY] = {"POL", 6, false, 0},    [COL_TOKENS] = {"TOK/S", 6, true, 0},
+    [COL_RUN] = {"RUN", 5, true, 0},        [COL_WAIT] = {"WAIT", 5, true, 7},
+    [COL_KV] = {"KV%", 5, true, 0},         [COL_ITL] = {"ITL", 7, true, 8},
+    [COL_SEEN] = {"SEEN", 7, true, 0},      [COL_TTFT] = {"TTFT", 7, true, 6},
+    [COL_RETRACT] = {"RETR/m", 7, true, 5}, [COL_ERRORS] = {"ERR/m", 6, true, 4},
+    [COL_LIVES] = {"LIVES", 6, true, 3},    [COL_PID] = {"PID", 8, true, 2},
+    [COL_ADDRESS] = {"ADDRESS", 22, false, 1},
+};
+
+static const char *policy_cell(const EngineRow *row, char out[FORMAT_MAX])
+{
+    char version[FORMAT_MAX];
+    if (row->policy_version < 0) {
+        (void)format_version(row->reported_version, version);
+        (void)str_format(out, FORMAT_MAX, "%s%s", version, row->reported_version >= 0 ? "?" : "");
+    } else {
+        (void)format_version(row->policy_version, version);
+        (void)str_format(out, FORMAT_MAX, "%s%s", version,
+                         row->state == ENGINE_LOADING ? ">" : "");
+    }
+    return out;
+}
+
+static const char *cell_text(const Screen *screen, const EngineRow *row, EngineColumn column,
+                             char out[FORMAT_MAX])
+{
+    const StateLook *look = state_look(state_shown(row, screen->s->t_us));
+    switch (column) {
+    case COL_NAME: return or_dash(row->name);
+    case COL_STATE: (void)str_format(out, FORMAT_MAX, "%c %s", look->sign, look->word); return out;
+    case COL_POLICY: return policy_cell(row, out);
+    case COL_TOKENS: return format_count_val(row->tokens_per_s, out);
+    case COL_RUN: return format_count_val(row->running, out);
+    case COL_WAIT: return format_count_val(row->waiting, out);
+    case COL_KV: return format_percent(row->kv_usage, out);
+    case COL_ITL: return format_ms(row->itl_ms, out);
+    case COL_SEEN:
+        return row->seen_us > 0 ? format_age(screen->s->t_us - row->seen_us, out) : "never";
+    case COL_TTFT: return format_ms(row->ttft_ms, out);
+    case COL_RETRACT: return format_count_val(row->retracted_per_min, out);
+    case COL_ERRORS: return format_count_val(row->errors_per_min, out);
+    case COL_LIVES: return format_count((double)row->incarnations, out);
+    case COL_PID: (void)str_format(out, FORMAT_MAX, "%lld", (long long)row->pid);
+        return row->pid > 0 ? out : "-";
+    case COL_ADDRESS: return or_dash(row->address);
+    case COL_COUNT: break;
+    }
+    return "";
+}
+
+static Role cell_role(const Screen *screen, const EngineRow *row, EngineColumn column)
+{
+    EngineState shown = state_shown(row, screen->s->t_us);
+    const StateLook *look = state_look(shown);
+    int64_t committed = screen->s->header.policy_version;
+    if (column == COL_STATE || (column == COL_NAME && look->rank <= 1)) {
+        return look->role;
+    }
+    if (shown == ENGINE_STALE || shown == ENGINE_DEAD || shown == ENGINE_GONE) {
+        return column == COL_SEEN ? look->role : ROLE_STALE;
+    }
+    if (column == COL_POLICY && committed >= 0 && row->policy_version != committed) {
+        return row->state == ENGINE_LOADING ? ROLE_PROGRESS : ROLE_WARN;
+    }
+    return ROLE_TEXT;
+}
+
+static const CommandRow *open_command(const Snapshot *s, const EngineRow *row)
+{
+    for (size_t i = 0; i < s->commands.count && row->name; i++) {
+        const CommandRow *command = &s->commands.rows[i];
+        bool open = command->state && (strcmp(command->state, "asked") == 0 ||
+                                       strcmp(command->state, "accepted") == 0);
+        if (open && command->target && strstr(command->target, row->name)) {
+            return command;
+        }
+    }
+    return NULL;
+}
+
+static Role pending_why(const Screen *screen, const Pending *pending, char *buffer, size_t size)
+{
+    static const char *const words[] = {
+        [PENDING_FREE] = "",           [PENDING_REQUESTED] = "requested",
+        [PENDING_ACCEPTED] = "accepted", [PENDING_REFUSED] = "refused",
+        [PENDING_OBSERVED] = "done",   [PENDING_TIMEOUT] = "no effect seen"};
+    char age[FORMAT_MAX];
+    bool bad = pending->state == PENDING_REFUSED || pending->state == PENDING_TIMEOUT;
+    (void)str_format(buffer, size, "%s %s %s%s%s", verb_word(pending->verb),
+                     words[pending->state], format_age(screen->now_us - pending->asked_us, age),
+                     bad && pending->message[0] ? ": " : "", bad ? pending->message : "");
+    return bad ? ROLE_ERROR : pending->state == PENDING_OBSERVED ? ROLE_OK : ROLE_PROGRESS;
+}
+
+Role engine_why(const Screen *screen, const EngineRow *row, char *buffer, size_t size)
+{
+    const Snapshot *s = screen->s;
+    const Pending *pending = act_pending(screen->m, row->engine);
+    const CommandRow *command = open_command(s, row);
+    EngineState shown = state_shown(row, s->t_us);
+    char age[FORMAT_MAX];
+    buffer[0] = '\0';
+    if (pending && !model_in_replay(screen->m)) {
+        return pending_why(screen, pending, buffer, size);
+    }
+    if (command) {
+        (void)str_format(buffer, size, "%s %s %s by %s", or_dash(command->what),
+                         or_dash(command->state), format_age(s->t_us - command->asked_us, age),
+                         or_dash(command->who));
+        return ROLE_PROGRESS;
+    }
+    if (act_cordoned(s, row)) {
+        (void)str_format(buffer, size, "cordoned: takes nothing new");
+        return ROLE_PAUSED;
+    }
+    if (shown == ENGINE_STALE && row->state != ENGINE_STALE) {
+        (void)str_format(buffer, size, "values are old; was %s", state_look(row->state)->word);
+        return ROLE_STALE;
+    }
+    if (state_look(shown)->rank <= 3 || shown == ENGINE_GONE) {
+        (void)str_format(buffer, size, "%s%s%s", row->reason ? row->reason : "",
+                         row->reason && row->reason[0] ? ", " : "",
+                         format_age(s->t_us - row->state_since_us, age));
+        return state_look(shown)->role;
+    }
+    if (s->t_us - row->first_seen_us < NEW_US && row->first_seen_us > 0) {
+        (void)str_format(buffer, size, "new");
+        return ROLE_PROGRESS;
+    }
+    return ROLE_TEXT;
+}
+
+/* The newest value stands left of the head, the oldest right of it: only the head moves. */
+static void draw_spark(const Draw *d, int x, int y, const Screen *screen, const EngineRow *row,
+                       double most)
+{
+    int n = row->spark_count;
+    int64_t us = model_request(screen->m, screen->s->t_us).spark_us;
+    if (n <= 0 || n > VIEW_SPARK_MAX || most <= 0) {
+        return;
+    }
+    int head = (int)((screen->s->t_us / us) % n);
+    for (int i = 0; i < n; i++) {
+        int place = (head + 1 + i) % (n + 1);
+        float v = row->spark[i];
+        if (!isfinite(v)) {
+            continue;
+        }
+        int level = (int)ceil((double)v / most * 8);
+        if (level < 1) {
+            draw_text(d, x + place, y, ROLE_DIM, "_");
+        } else {
+            draw_glyph(d, x + place, y, ROLE_GRAPH,
+                       (Glyph)(GLYPH_BLOCK1 + (level > 8 ? 8 : level) - 1));
+        }
+    }
+    draw_glyph(d, x + head, y, ROLE_DIM, GLYPH_HEAD);
+}
+
+static double spark_most(const Snapshot *s)
+{
+    double most = 0;
+    for (size_t i = 0; i < s->engines.count; i++) {
+        const EngineRow *row = &s->engines.rows[i];
+        for (int k = 0; k < row->spark_count && k < VIEW_SPARK_MAX; k++) {
+            if (isfinite(row->spark[k]) && (double)row->spark[k] > most) {
+                most = (double)row->spark[k];
+            }
+        }
+    }
+    return most;
+}
+
+/* Leaves columns out, the least needed first, until the sparkline or reason has its room. */
+static void choose_columns(int width, int spark, bool shown[COL_COUNT])
+{
+    int total = PREFIX;
+    for (int i = 0; i < COL_COUNT; i++) {
+        shown[i] = true;
+        total += columns[i].w;
+    }
+    for (int drop = 1; drop <= 8; drop++) {
+        int want = drop >= 7 && spark > 17 ? 17 : spark;
+        if (total + 2 + want <= width) {
+            return;
+        }
+        for (int i = 0; i < COL_COUNT; i++) {
+            if (columns[i].drop == drop) {
+                shown[i] = false;
+                total -= columns[i].w;
+            }
+        }
+    }
+}
+
+static void draw_row(const Draw *d, int y, const Screen *screen, const EngineRow *row,
+                     const bool shown[COL_COUNT], double most, bool cursor)
+{
+    char text[FORMAT_MAX];
+    char why[256];
+    bool marked = model_marked(screen->m, row->engine);
+    int x = PREFIX;
+    draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
+    draw_text(d, 1, y, ROLE_MARKED, marked ? "*" : "");
+    for (int i = 0; i < COL_COUNT; i++) {
+        const ColumnInfo *info = &columns[i];
+        if (shown[i]) {
+            int pad = info->right ? 0 : 1;
+            draw_field(d, x, y, info->w - pad, info->right,
+                       cell_role(screen, row, (EngineColumn)i),
+                       cell_text(screen, row, (EngineColumn)i, text));
+            x += info->w;
+        }
+    }
+    Role role = engine_why(screen, row, why, sizeof why);
+    if (why[0]) {
+        draw_text(d, x + 2, y, role, why);
+    } else if (d->r.w - x - 2 > row->spark_count) {
+        draw_spark(d, x + 2, y, screen, row, most);
+    }
+}
+
+static void draw_titles(const Draw *d, const Screen *screen, const bool shown[COL_COUNT])
+{
+    SnapRequest request = model_request(screen->m, screen->s->t_us);
+    int x = PREFIX;
+    for (int i = 0; i < COL_COUNT; i++) {
+        if (shown[i]) {
+            int pad = columns[i].right ? 0 : 1;
+            draw_field(d, x, 0, columns[i].w - pad, columns[i].right, ROLE_DIM, columns[i].title);
+            x += columns[i].w;
+        }
+    }
+    draw_f(d, x + 2, 0, ROLE_DIM, "%d s, ^ newest",
+           (int)(request.spark_us * request.spark_count / US));
+}
+
+static void draw_empty(const Draw *d, const Screen *screen)
+{
+    if (screen->s->engines.count == 0) {
+        draw_text(d, 3, 1, ROLE_DIM, screen->s->ready
+                  ? "no engine was seen up to this moment; one appears with its first probe"
+                  : "loading");
+    } else {
+        draw_f(d, 3, 1, ROLE_WARN, "0 of %d engines match \"%s\"; Esc clears the filter",
+               (int)screen->s->engines.count, screen->m->filter[PANE_ENGINES]);
+    }
+}
+
+/* "5 more, all OK" or the count of each state that is out of sight. */
+static void draw_more(const Draw *d, int y, const Screen *screen, int top, int rows)
+{
+    const Model *m = screen->m;
+    int count = m->shown_count[PANE_ENGINES];
+    int bad = 0;
+    int left = 0;
+    for (int i = 0; i < count; i++) {
+        if (i >= top && i < top + rows) {
+            continue;
+        }
+        const EngineRow *row = &screen->s->engines.rows[m->shown[PANE_ENGINES][i]];
+        left++;
+        bad += state_look(state_shown(row, screen->s->t_us))->rank <= 2 ? 1 : 0;
+    }
+    if (bad > 0) {
+        draw_f(d, PREFIX, y, ROLE_WARN, "-- %d more, %d of them not well --", left, bad);
+    } else {
+        draw_f(d, PREFIX, y, ROLE_DIM, "-- %d more, none of them broken --", left);
+    }
+}
+
+void engines_draw(const Draw *d, const Screen *screen)
+{
+    const Model *m = screen->m;
+    char right[96];
+    bool shown[COL_COUNT];
+    int count = m->shown_count[PANE_ENGINES];
+    static const char *const sorts[SORT_COUNT] = {
+#define SORT_WORD(name, word) word,
+        TUI_SORTS(SORT_WORD)
+    };
+    (void)str_format(right, sizeof right, "sort: %s%s  %d of %d", sorts[m->sort],
+                     m->sort_inverted ? " inverted" : "", count, (int)screen->s->engines.count);
+    Draw body = pane_frame(d, screen, PANE_ENGINES, "ENGINES", right);
+    int spark = body.r.w >= 97 ? 29 : body.r.w >= 75 ? 17 : 12;
+    choose_columns(body.r.w, spark, shown);
+    draw_titles(&body, screen, shown);
+    if (count == 0) {
+        draw_empty(&body, screen);
+        return;
+    }
+    int room = body.r.h - 1;
+    int place = model_place(m, screen->s, PANE_ENGINES);
+    int rows = count > room ? room - 1 : room;
+    int top = scroll_top(place, count, rows);
+    double most = spark_most(screen->s);
+    for (int i = 0; i < rows && top + i < count; i++) {
+        int index = m->shown[PANE_ENGINES][top + i];
+        bool cursor = top + i == place;
+        draw_row(&body, 1 + i, screen, &screen->s->engines.rows[index], shown, most, cursor);
+        if (cursor && m->focus == PANE_ENGINES) {
+            draw_flag_row(&body, 1 + i, CELL_SELECTED);
+            surface_cursor(body.surface, body.r.x, body.r.y + 1 + i);
+        }
+    }
+    if (count > rows) {
+        draw_more(&body, 1 + rows, screen, top, rows);
+    }
+}

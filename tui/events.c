@@ -1,0 +1,101 @@
+/* Events, newest last, and commands: who asked for what, and what came of it. */
+#include "tui/screen.h"
+
+#include <string.h>
+
+static void draw_event(const Draw *d, int y, const Screen *screen, const EventRow *row,
+                       bool cursor)
+{
+    char at[FORMAT_MAX];
+    (void)screen;
+    int x = draw_f(d, 0, y, cursor ? ROLE_KEY : ROLE_DIM, "%s ", format_clock(row->t_us, at));
+    draw_f(d, x, y, severity_role(row->severity), "%c", severity_letter(row->severity));
+    draw_field(d, x + 2, y, 9, false, ROLE_DIM, or_dash(row->source));
+    draw_text(d, x + 12, y, severity_role(row->severity), or_dash(row->text));
+}
+
+void events_draw(const Draw *d, const Screen *screen)
+{
+    const Model *m = screen->m;
+    const EventList *events = &screen->s->events;
+    char right[96];
+    int count = m->shown_count[PANE_EVENTS];
+    (void)str_format(right, sizeof right, "%lld critical  %lld warning  %lld info in 10 min",
+                     (long long)events->crit_10min, (long long)events->warn_10min,
+                     (long long)events->info_10min);
+    Draw body = pane_frame(d, screen, PANE_EVENTS,
+                           m->follow_events ? "EVENTS (follow)" : "EVENTS (f follows)", right);
+    if (count == 0) {
+        draw_text(&body, 0, 0, ROLE_DIM,
+                  events->total > 0 || m->filter[PANE_EVENTS][0]
+                      ? "no event matches the filter; Esc clears it"
+                      : "no event up to this moment");
+        return;
+    }
+    int rows = body.r.h;
+    int place = model_place(m, screen->s, PANE_EVENTS);
+    int top = m->follow_events ? (count > rows ? count - rows : 0)
+                               : scroll_top(place, count, rows);
+    for (int i = 0; i < rows && top + i < count; i++) {
+        bool cursor = top + i == place && m->focus == PANE_EVENTS;
+        draw_event(&body, i, screen, &events->rows[m->shown[PANE_EVENTS][top + i]], cursor);
+        if (cursor) {
+            draw_flag_row(&body, i, CELL_SELECTED);
+            surface_cursor(body.surface, body.r.x, body.r.y + i);
+        }
+    }
+}
+
+static Role command_role(const char *state)
+{
+    if (!state) {
+        return ROLE_TEXT;
+    }
+    return strcmp(state, "done") == 0                                      ? ROLE_OK
+           : strcmp(state, "failed") == 0 || strcmp(state, "refused") == 0 ? ROLE_CRIT
+                                                                           : ROLE_PROGRESS;
+}
+
+static void draw_command(const Draw *d, int y, const CommandRow *row)
+{
+    char a[FORMAT_MAX];
+    draw_f(d, 0, y, ROLE_DIM, "%s", format_clock(row->asked_us, a));
+    draw_f(d, 9, y, ROLE_DIM, "%lld", (long long)row->command);
+    draw_field(d, 14, y, 16, false, ROLE_TEXT, or_dash(row->who));
+    draw_field(d, 31, y, 9, false, ROLE_HEADER, or_dash(row->what));
+    draw_field(d, 41, y, 12, false, ROLE_TEXT, or_dash(row->target));
+    draw_field(d, 54, y, 9, false, command_role(row->state), or_dash(row->state));
+    int x = 64;
+    x += draw_text(d, x, y, ROLE_TEXT, row->answer);
+    if (row->reason && row->reason[0]) {
+        draw_f(d, x > 64 ? x + 2 : x, y, ROLE_DIM, "reason \"%s\"", row->reason);
+    }
+}
+
+void commands_draw(const Draw *d, const Screen *screen)
+{
+    const Model *m = screen->m;
+    const CommandList *commands = &screen->s->commands;
+    char right[64];
+    int count = m->shown_count[PANE_COMMANDS];
+    (void)str_format(right, sizeof right, "%d of %d, newest first", count, (int)commands->total);
+    Draw body = pane_frame(d, screen, PANE_COMMANDS, "COMMANDS", right);
+    draw_text(&body, 0, 0, ROLE_DIM,
+              "TIME     ID   WHO              WHAT      TARGET       STATE     ANSWER, REASON");
+    if (count == 0) {
+        draw_text(&body, 0, 1, ROLE_DIM, commands->total > 0
+                  ? "no command matches the filter; Esc clears it"
+                  : "nobody asked for anything up to this moment");
+        return;
+    }
+    int rows = body.r.h - 1;
+    int place = model_place(m, screen->s, PANE_COMMANDS);
+    int top = scroll_top(place, count, rows);
+    for (int i = 0; i < rows && top + i < count; i++) {
+        draw_command(&body, 1 + i, &commands->rows[m->shown[PANE_COMMANDS][top + i]]);
+        if (top + i == place && m->focus == PANE_COMMANDS) {
+            draw_flag_row(&body, 1 + i, CELL_SELECTED);
+            surface_cursor(body.surface, body.r.x, body.r.y + 1 + i);
+        }
+    }
+}

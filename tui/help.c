@@ -1,0 +1,96 @@
+/* Help and the pickers, drawn over the body. Help is the key table, nothing else. */
+#include "tui/screen.h"
+
+#include <string.h>
+
+static Draw centre(const Draw *d, int w, int h)
+{
+    w = w > d->r.w ? d->r.w : w;
+    h = h > d->r.h ? d->r.h : h;
+    return draw_sub(d, (d->r.w - w) / 2, (d->r.h - h) / 2, w, h);
+}
+
+static void keys_text(const ActionInfo *info, char *buffer, size_t size)
+{
+    char name[KEY_NAME_MAX];
+    size_t used = 0;
+    buffer[0] = '\0';
+    for (int i = 0; i < KEYS_PER_ACTION && info->keys[i]; i++) {
+        keymap_key_name(info->keys[i], name, sizeof name);
+        (void)str_format(buffer + used, size - used, "%s%s", used ? " " : "", name);
+        used = strlen(buffer);
+    }
+}
+
+void help_draw(const Draw *d, const Screen *screen)
+{
+    Action list[ACT_COUNT];
+    const Model *m = screen->m;
+    int count = help_list(m, list);
+    Draw box = centre(d, d->r.w, d->r.h);
+    char title[MODEL_INPUT_MAX + 32];
+    (void)str_format(title, sizeof title, "HELP%s%s%s",
+                     m->mode == MODE_HELP_FILTER || m->help_filter.n ? "  filter: " : "",
+                     m->help_filter.text, m->mode == MODE_HELP_FILTER ? "_" : "");
+    draw_clear(&box);
+    Draw body = plain_frame(&box, title, "/ filter  Enter does it  Esc closes", true);
+    int top = scroll_top(m->help_cursor, count, body.r.h - 1);
+    for (int i = 0; i < body.r.h - 1 && top + i < count; i++) {
+        const ActionInfo *info = keymap_info(list[top + i]);
+        char keys[48];
+        keys_text(info, keys, sizeof keys);
+        bool group = top + i == 0 || keymap_info(list[top + i - 1])->group != info->group;
+        bool locked = info->group == G_ACT && (!m->control || model_in_replay(m));
+        draw_field(&body, 2, i, 18, false, ROLE_KEY, keys);
+        int x = 21 + draw_text(&body, 21, i, locked ? ROLE_DIM : ROLE_TEXT, info->help);
+        if (locked) {
+            draw_text(&body, x, i, ROLE_DIM, model_in_replay(m) ? "  (locked: replay)"
+                                                                : "  (needs --control)");
+        }
+        if (group && body.r.w > 96) {
+            draw_text(&body, body.r.w - 20, i, ROLE_DIM, keymap_group_name(info->group));
+        }
+        if (top + i == m->help_cursor) {
+            draw_flag_row(&body, i, CELL_SELECTED);
+            surface_cursor(body.surface, body.r.x, body.r.y + i);
+        }
+    }
+    draw_f(&body, 2, body.r.h - 1, ROLE_DIM, count == 0 ? "no key matches"
+           : "%d of %d; ':' also takes arm 5m, disarm, stop, go TIME, theme NAME, VERB all",
+           count, (int)ACT_COUNT);
+}
+
+void sort_draw(const Draw *d, const Screen *screen)
+{
+    static const char *const words[SORT_COUNT] = {
+#define SORT_WORD(name, word) word,
+        TUI_SORTS(SORT_WORD)
+    };
+    Draw box = centre(d, 30, SORT_COUNT + 2);
+    draw_clear(&box);
+    Draw body = plain_frame(&box, "SORT ENGINES BY", "", true);
+    for (int i = 0; i < SORT_COUNT; i++) {
+        bool current = (int)screen->m->sort == i;
+        draw_f(&body, 2, i, ROLE_TEXT, "%s%s", words[i], current ? "  (now)" : "");
+        if (i == screen->m->sort_cursor) {
+            draw_flag_row(&body, i, CELL_SELECTED);
+            surface_cursor(body.surface, body.r.x, body.r.y + i);
+        }
+    }
+    draw_text(&body, 2, SORT_COUNT, ROLE_DIM, "Enter  I inverts  Esc");
+}
+
+void quit_draw(const Draw *d, const Screen *screen)
+{
+    Draw box = centre(d, 64, 7);
+    draw_clear(&box);
+    Draw body = plain_frame(&box, "LEAVE", "", true);
+    draw_f(&body, 2, 0, ROLE_TEXT, "The run %s goes on without this terminal.",
+           or_dash(screen->s->run.name));
+    draw_text(&body, 2, 1, ROLE_TEXT, "Enter  leave it running; 'rolltop' attaches again");
+    draw_text(&body, 2, 2, ROLE_TEXT, "Esc    stay here");
+    int x = 2 + draw_text(&body, 2, 4, ROLE_CONFIRM, "type stop and Enter to end the run: ");
+    x += draw_str(&body, x, 4, ROLE_INPUT, (Str){screen->m->input.text, screen->m->input.n});
+    surface_cursor(body.surface, body.r.x + x, body.r.y + 4);
+    draw_text(&body, x, 4, ROLE_INPUT, "_");
+}

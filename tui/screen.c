@@ -1,0 +1,239 @@
+#include "tui/screen.h"
+
+#include <string.h>
+
+enum { US = 1000000 };
+
+/* ---- the summary for windows that hold nothing else ---------------------------------------- */
+
+static void draw_summary(const Draw *d, const Screen *screen)
+{
+    const Snapshot *s = screen->s;
+    char a[FORMAT_MAX];
+    char word[32];
+    int ranks[6] = {0};
+    act_word(screen->m, screen->now_us, word, sizeof word);
+    const char *sign = model_in_replay(screen->m) ? "<< REPLAY"
+                       : !s->ready                ? ". LOADING"
+                       : !s->run.core_alive       ? "# ENDED"
+                       : s->t_us - s->header.last_fact_us > LOST_LIMIT_US ? "!! LOST"
+                                                                          : "> LIVE";
+    draw_f(d, 0, 0, ROLE_HEADER, "%s %s %sZ %s", or_dash(s->run.name), sign,
+           format_clock(s->t_us, a), phase_word(s->header.phase));
+    for (size_t i = 0; i < s->engines.count; i++) {
+        ranks[state_look(state_shown(&s->engines.rows[i], s->t_us))->rank]++;
+    }
+    if (s->alerts.count > 0) {
+        const AlertRow *row = &s->alerts.rows[0];
+        draw_f(d, 0, 1, severity_role(row->severity), "%d ALERTS  [%c] %s %s %s",
+               (int)s->alerts.count, severity_letter(row->severity),
+               row->engine > 0 ? snapshot_engine_name(s, row->engine) : "",
+               or_dash(row->class_name), format_age(s->t_us - row->onset_us, a));
+    } else {
+        draw_text(d, 0, 1, ROLE_TEXT, "0 ALERTS");
+    }
+    draw_f(d, 0, 2, ROLE_TEXT, "%d ok  %d busy otherwise  %d stale  %d warn  %d dead  %d gone",
+           ranks[4], ranks[3], ranks[2], ranks[1], ranks[0], ranks[5]);
+    draw_f(d, 0, 3, ROLE_DIM, "window %dx%d: %dx%d shows the table  %s", d->r.w, d->r.h,
+           LAYOUT_MIN_W, LAYOUT_MIN_H, word);
+}
+
+/* ---- the last two lines -------------------------------------------------------------------- */
+
+static void draw_typing(const Draw *d, const Screen *screen, const char *label, const char *hint)
+{
+    const Model *m = screen->m;
+    int x = draw_f(d, 0, 0, ROLE_KEY, "%s", label);
+    x += draw_str(d, x, 0, ROLE_INPUT, (Str){m->input.text, m->input.n});
+    draw_text(d, x, 0, ROLE_INPUT, "_");
+    surface_cursor(d->surface, d->r.x + x, d->r.y);
+    draw_f(d, x + 2, 0, ROLE_DIM, "%s", hint);
+}
+
+static void draw_facts(const Draw *d, const Screen *screen)
+{
+    static const char *const sorts[SORT_COUNT] = {
+#define SORT_WORD(name, word) word,
+        TUI_SORTS(SORT_WORD)
+    };
+    const Model *m = screen->m;
+    SegmentLine line = {.count = 0};
+    char a[FORMAT_MAX];
+    const char *name = strrchr(m->log_path, '/');
+    const char *filter = m->filter[m->focus];
+    if (m->message[0]) {
+        draw_text(d, 0, 0, m->message_role, m->message);
+        return;
+    }
+    if (screen->s->fault.code != ERR_OK) {
+        draw_f(d, 0, 0, ROLE_ERROR, "log: %s; retrying", screen->s->fault.sentence);
+        return;
+    }
+    segment_add(&line, 0, ROLE_TEXT, "sort: %s", sorts[m->sort]);
+    segment_add(&line, 0, filter[0] ? ROLE_CONFIRM : ROLE_TEXT, "filter: %s",
+                filter[0] ? filter : "none");
+    segment_add(&line, 1, model_mark_count(m) ? ROLE_CONFIRM : ROLE_TEXT, "marked: %d",
+                model_mark_count(m));
+    segment_add(&line, 2, ROLE_DIM, "log %s", name ? name + 1 : m->log_path);
+    segment_add(&line, 3, ROLE_DIM, "theme %s", m->theme);
+    segment_add(&line, 4, ROLE_DIM, "read in %s ms",
+                format_ratio((double)screen->s->read_us / 1000, a));
+    segment_add(&line, 5, ROLE_DIM, "Esc clears, u undoes, Tab next pane, o zooms");
+    (void)segment_draw(d, 0, d->r.w, 3, &line);
+}
+
+static void status_draw(const Draw *d, const Screen *screen)
+{
+    char text[512];
+    switch (screen->m->mode) {
+    case MODE_FILTER:
+        draw_typing(d, screen, "filter: ", "words, !not, state:dead, pol:210, kv>90; Esc clears");
+        return;
+    case MODE_COMMAND: draw_typing(d, screen, ":", "Tab completes"); return;
+    case MODE_GO:
+        draw_typing(d, screen, "go to: ", "10:41, -5m, 4126 (step), v210, or a word");
+        return;
+    case MODE_BOOKMARK: draw_typing(d, screen, "name this moment: ", ""); return;
+    case MODE_CONFIRM:
+        if (screen->m->confirm.level == 1) {
+            confirm_line(screen, text, sizeof text);
+            draw_text(d, 0, 0, ROLE_CONFIRM, text);
+            return;
+        }
+        break;
+    case MODE_NORMAL:
+    case MODE_SORT:
+    case MODE_HELP:
+    case MODE_HELP_FILTER:
+    case MODE_QUIT_ASK: break;
+    }
+    draw_facts(d, screen);
+}
+
+static void add_key(SegmentLine *line, Action action, int drop)
+{
+    char key[KEY_NAME_MAX];
+    const ActionInfo *info = keymap_info(action);
+    keymap_key_name(info->keys[0], key, sizeof key);
+    segment_add(line, drop, info->group == G_ACT ? ROLE_KEY : ROLE_TEXT, "%s%s%s", key,
+                key[1] ? " " : "", info->label);
+}
+
+/* What can be pressed now, from the key table; locked keys are not offered but explained. */
+static void footer_draw(const Draw *d, const Screen *screen)
+{
+    const Model *m = screen->m;
+    SegmentLine line = {.count = 0};
+    bool replay = model_in_replay(m);
+    add_key(&line, ACT_HELP, 0);
+    add_key(&line, ACT_FILTER, 2);
+    add_key(&line, ACT_ENTER, 3);
+    if (replay) {
+        segment_add(&line, 0, ROLE_TEXT, "[]Step");
+        segment_add(&line, 1, ROLE_TEXT, "{}Alert");
+        add_key(&line, ACT_PLAY, 1);
+        add_key(&line, ACT_GO_TIME, 1);
+        add_key(&line, ACT_TIME_LIVE, 0);
+        segment_add(&line, 4, ROLE_DIM, "| P U R C X locked: replay");
+    } else if (m->control) {
+        add_key(&line, ACT_SORT, 5);
+        add_key(&line, ACT_MARK, 4);
+        segment_add(&line, 6, ROLE_DIM, "|");
+        add_key(&line, ACT_PAUSE, 1);
+        add_key(&line, ACT_UPDATE, 1);
+        add_key(&line, ACT_RESTART, 1);
+        add_key(&line, ACT_CORDON, 4);
+        add_key(&line, ACT_ABORT, 5);
+        segment_add(&line, 6, ROLE_DIM, "|");
+        segment_add(&line, 2, ROLE_TEXT, "[]Step");
+    } else {
+        add_key(&line, ACT_SORT, 4);
+        segment_add(&line, 2, ROLE_TEXT, "[]Step");
+        segment_add(&line, 3, ROLE_TEXT, "{}Alert");
+        add_key(&line, ACT_GO_TIME, 4);
+        segment_add(&line, 5, ROLE_DIM, "| P U R C X need --control");
+    }
+    add_key(&line, ACT_ZOOM, 6);
+    add_key(&line, ACT_COMMAND, 3);
+    add_key(&line, ACT_QUIT, 0);
+    (void)segment_draw(d, 0, d->r.w, d->r.w >= 100 ? 2 : 1, &line);
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+typedef void (*PaneDraw)(const Draw *d, const Screen *screen);
+static const PaneDraw pane_draws[PANE_COUNT] = {
+    [PANE_ENGINES] = engines_draw, [PANE_TAIL] = tail_draw,         [PANE_STEPS] = timeline_draw,
+    [PANE_EVENTS] = events_draw,   [PANE_POLICIES] = policies_draw,
+    [PANE_LEARNING] = learning_draw, [PANE_COMMANDS] = commands_draw,
+};
+
+static void draw_body(const Draw *all, const Screen *screen)
+{
+    const Layout *layout = &screen->layout;
+    for (int pane = 0; pane < PANE_COUNT; pane++) {
+        Rect r = layout->panes[pane];
+        if (r.w > 0 && r.h > 0) {
+            Draw d = draw_sub(all, r.x, r.y, r.w, r.h);
+            pane_draws[pane](&d, screen);
+        }
+    }
+    if (layout->detail.w > 0) {
+        Draw d = draw_sub(all, layout->detail.x, layout->detail.y, layout->detail.w,
+                          layout->detail.h);
+        if (layout->detail_side) {
+            engine_detail_draw(&d, screen, screen->m->cursor[PANE_ENGINES].id, 0, true);
+        } else {
+            detail_draw(&d, screen);
+        }
+    }
+    if (layout->history.w > 0) {
+        Draw d = draw_sub(all, 0, layout->history.y, layout->history.w, layout->history.h);
+        history_draw(&d, screen);
+    }
+}
+
+static void draw_overlay(const Draw *all, const Screen *screen)
+{
+    const Rect *header = &screen->layout.header;
+    Draw body = draw_sub(all, 0, header->h, all->r.w, all->r.h - header->h - 2);
+    switch (screen->m->mode) {
+    case MODE_SORT: sort_draw(&body, screen); break;
+    case MODE_HELP:
+    case MODE_HELP_FILTER: help_draw(&body, screen); break;
+    case MODE_QUIT_ASK: quit_draw(&body, screen); break;
+    case MODE_CONFIRM:
+        if (screen->m->confirm.level > 1) {
+            confirm_draw(&body, screen);
+        }
+        break;
+    case MODE_NORMAL:
+    case MODE_FILTER:
+    case MODE_COMMAND:
+    case MODE_GO:
+    case MODE_BOOKMARK: break;
+    }
+}
+
+void screen_draw(const Model *model, const Snapshot *snap, int64_t now_us, Surface *surface)
+{
+    Screen screen = {.m = model, .s = snap, .now_us = now_us};
+    int w = surface_w(surface);
+    int h = surface_h(surface);
+    Draw all = {surface, {0, 0, w, h}};
+    LayoutWish wish = model_wish(model, snap);
+    surface_clear(surface);
+    screen.layout = layout_solve(w, h, &wish);
+    if (screen.layout.summary) {
+        draw_summary(&all, &screen);
+        return;
+    }
+    Draw header = draw_sub(&all, 0, 0, w, screen.layout.header.h);
+    Draw status = draw_sub(&all, 0, screen.layout.status.y, w, 1);
+    Draw footer = draw_sub(&all, 0, screen.layout.footer.y, w, 1);
+    draw_body(&all, &screen);
+    header_draw(&header, &screen);
+    status_draw(&status, &screen);
+    footer_draw(&footer, &screen);
+    draw_overlay(&all, &screen);
+}

@@ -1,0 +1,435 @@
+/* The loop: waits for a key, a signal, a reply on the control socket or the next second; reads
+ * the log for the moment shown; paints. It alone connects model, log, terminal and socket. Every
+ * wait is bounded; a key is answered from the picture at hand before anything is read. */
+#include "tui/tui.h"
+
+#include "core/base/clock.h"
+#include "core/net/ctl.h"
+#include "tui/screen.h"
+#include "tui/term.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    US = 1000000,
+    TICK_US = US,
+    PLAY_TICK_US = US / 4,
+    RETRY_US = 4 * US,
+    CONNECT_MS = 200,
+    FORCE_READ_US = 5 * US,
+    JUMP_US = 2 * US,
+    KEYS_PER_TURN = 256
+};
+
+typedef struct Tui {
+    const TuiOptions *options;
+    View *view;
+    Term *term;
+    Model *model;
+    Surface *surface;
+    Arena *arenas[2];
+    Snapshot snaps[2];
+    int current;
+    Arena *scratch;
+    CtlClient *client;
+    int awaiting[MODEL_PENDING_MAX]; /* pendings whose replies are to come, in order */
+    int awaiting_count;
+    int64_t next_connect_us, next_tick_us, last_read_us; /* monotonic */
+    int64_t wall_minus_mono_us;
+    bool quit;
+} Tui;
+
+static Snapshot *snap(Tui *tui)
+{
+    return &tui->snaps[tui->current];
+}
+
+static void draw(Tui *tui)
+{
+    screen_draw(tui->model, snap(tui), clock_wall_us(), tui->surface);
+    term_paint(tui->term, tui->surface);
+}
+
+/* ---- reading ------------------------------------------------------------------------------- */
+
+/* The other snapshot is filled; only a good one becomes the current one, so that a locked or
+ * damaged log leaves the last picture standing with its age and the reason. */
+static void read_log(Tui *tui)
+{
+    int64_t now = clock_wall_us();
+    int other = 1 - tui->current;
+    SnapRequest request = model_request(tui->model, now);
+    Err err = snapshot_read(tui->view, &request, tui->arenas[other], &tui->snaps[other]);
+    tui->last_read_us = clock_mono_us();
+    if (err == ERR_OK || !snap(tui)->ready) {
+        tui->current = other;
+        snap(tui)->ready = err == ERR_OK;
+    } else {
+        snap(tui)->fault = tui->snaps[other].fault;
+        snap(tui)->t_us = request.t_us;
+    }
+    (void)model_observe(tui->model, snap(tui), now);
+}
+
+/* Once a second. Nothing committed since: the same facts, one second older. */
+static void refresh_live(Tui *tui)
+{
+    bool changed = view_changed(tui->view);
+    bool due = clock_mono_us() - tui->last_read_us > FORCE_READ_US;
+    if (!tui->model->live || tui->model->frozen) {
+        return;
+    }
+    if (changed || due || snap(tui)->fault.code != ERR_OK || !snap(tui)->ready) {
+        read_log(tui);
+    } else {
+        snap(tui)->t_us = clock_wall_us();
+        (void)model_observe(tui->model, snap(tui), snap(tui)->t_us);
+    }
+}
+
+static bool seek_text(Tui *tui, const char *text, int64_t t_us, int64_t *out)
+{
+    int64_t tries[2] = {t_us - 1, snap(tui)->run.last_us};
+    for (int i = 0; i < 2; i++) {
+        arena_reset(tui->scratch);
+        EventList events = view_events(tui->view, tries[i], 1, 0, text, tui->scratch);
+        if (events.count > 0) {
+            *out = events.rows[events.count - 1].t_us;
+            return true;
+        }
+    }
+    return false;
+}
+
+static unsigned do_seek(Tui *tui)
+{
+    const Seek *seek = &tui->model->seek;
+    int64_t now = clock_wall_us();
+    int64_t t = model_time(tui->model, now);
+    int64_t found_us = 0;
+    bool found = false;
+    switch (seek->kind) {
+    case SEEK_MARK: found = view_seek(tui->view, seek->mark, t, seek->dir, &found_us); break;
+    case SEEK_STEP: found = view_step_time(tui->view, seek->value, &found_us); break;
+    case SEEK_POLICY: found = view_policy_time(tui->view, seek->value, &found_us); break;
+    case SEEK_TEXT: found = seek_text(tui, seek->text, t, &found_us); break;
+    case SEEK_TIME:
+        found = true;
+        found_us = seek->value;
+        break;
+    }
+    return model_seek_done(tui->model, snap(tui), found, found_us, now);
+}
+
+/* ---- control socket ------------------------------------------------------------------------ */
+
+static void unlink_core(Tui *tui)
+{
+    int64_t now = clock_wall_us();
+    ctl_client_free(tui->client);
+    tui->client = NULL;
+    tui->model->linked = false;
+    for (int i = 0; i < tui->awaiting_count; i++) {
+        act_reply(tui->model, tui->awaiting[i], false, 0,
+                  "the core closed the connection before it answered", now);
+    }
+    tui->awaiting_count = 0;
+    tui->next_connect_us = clock_mono_us() + RETRY_US;
+}
+
+static void link_core(Tui *tui)
+{
+    Fault fault = {0};
+    if (!tui->options->control || !tui->options->control_socket || tui->client ||
+        clock_mono_us() < tui->next_connect_us) {
+        return;
+    }
+    if (ctl_connect(tui->options->control_socket, CONNECT_MS, &tui->client, &fault) != ERR_OK) {
+        tui->client = NULL;
+        tui->next_connect_us = clock_mono_us() + RETRY_US;
+        return;
+    }
+    tui->model->linked = true;
+}
+
+static void send_commands(Tui *tui)
+{
+    Model *model = tui->model;
+    for (int i = 0; i < model->outbox_count; i++) {
+        Fault fault = {0};
+        const Outgoing *out = &model->outbox[i];
+        Err err = ERR_STATE;
+        if (tui->client && tui->awaiting_count < MODEL_PENDING_MAX) {
+            err = ctl_send(tui->client, str_from(out->json), &fault);
+        }
+        if (err == ERR_OK) {
+            tui->awaiting[tui->awaiting_count++] = out->pending;
+        } else {
+            act_reply(model, out->pending, false, 0,
+                      fault.sentence[0] ? fault.sentence : "the core does not answer",
+                      clock_wall_us());
+        }
+    }
+    model->outbox_count = 0;
+}
+
+static void take_replies(Tui *tui)
+{
+    while (tui->client) {
+        cJSON *reply = NULL;
+        Fault fault = {0};
+        Err err = ctl_poll_reply(tui->client, &reply, &fault);
+        if (err == ERR_TIMEOUT) {
+            return;
+        }
+        if (err != ERR_OK) {
+            unlink_core(tui);
+            return;
+        }
+        if (tui->awaiting_count > 0) {
+            act_reply(tui->model, tui->awaiting[0], json_bool(reply, "ok", false),
+                      json_i64(reply, "command", 0), json_string(reply, "message", ""),
+                      clock_wall_us());
+            tui->awaiting_count--;
+            memmove(tui->awaiting, tui->awaiting + 1,
+                    (size_t)tui->awaiting_count * sizeof tui->awaiting[0]);
+        }
+        cJSON_Delete(reply);
+    }
+}
+
+/* ---- what the model asked for -------------------------------------------------------------- */
+
+static void load_theme(Tui *tui, const char *name)
+{
+    Theme theme;
+    ThemeProblems problems = {.count = 0};
+    bool mono = term_colours(tui->term) < 8;
+    theme_load(&theme, tui->options->theme_dir, mono ? "mono" : name ? name : "dusk", &problems);
+    term_theme(tui->term, &theme);
+    (void)str_format(tui->model->theme, sizeof tui->model->theme, "%s", theme.name);
+    tui->model->colours = term_colours(tui->term);
+    if (problems.count > 0) {
+        model_say(tui->model, ROLE_WARN, clock_wall_us(), "%s%s", problems.lines[0],
+                  problems.total > 1 ? " (and more)" : "");
+    }
+}
+
+static void copy_out(Tui *tui, bool whole)
+{
+    Text text;
+    int x = 0;
+    int y = 0;
+    text_init(&text, 1 << 20);
+    if (whole) {
+        surface_dump_text(tui->surface, &text);
+    } else {
+        surface_cursor_get(tui->surface, &x, &y);
+        surface_dump_row(tui->surface, y, &text);
+    }
+    bool copied = term_copy(tui->term, text_str(&text));
+    model_say(tui->model, copied ? ROLE_INFO : ROLE_WARN, clock_wall_us(), copied
+              ? "copied %d bytes to the terminal's clipboard, if it takes OSC 52"
+              : "%d bytes are more than a terminal's clipboard takes", (int)text.n);
+    text_free(&text);
+}
+
+static void obey(Tui *tui, unsigned flags)
+{
+    if (flags & MODEL_SEEK) {
+        flags |= do_seek(tui);
+    }
+    if (flags & MODEL_FLUSH_INPUT) {
+        term_flush_input(tui->term);
+    }
+    if (flags & MODEL_THEME) {
+        char name[64];
+        (void)str_format(name, sizeof name, "%s", tui->model->theme);
+        load_theme(tui, name);
+    }
+    if (flags & (MODEL_COPY_ROW | MODEL_COPY_SCREEN)) {
+        copy_out(tui, (flags & MODEL_COPY_SCREEN) != 0);
+        flags |= MODEL_DRAW;
+    }
+    if (flags & MODEL_SUSPEND) {
+        int w = 0;
+        int h = 0;
+        term_suspend(tui->term);
+        term_size(tui->term, &w, &h);
+        surface_resize(tui->surface, w, h);
+        flags |= model_resize(tui->model, w, h);
+    }
+    if (flags & MODEL_REPAINT) {
+        term_repaint(tui->term);
+    }
+    if (flags & MODEL_SEND) {
+        send_commands(tui);
+    }
+    if (flags & MODEL_QUERY) {
+        read_log(tui);
+    }
+    tui->quit = tui->quit || (flags & MODEL_QUIT) != 0;
+}
+
+/* All keys that are there, then one frame: key repeat never outruns the screen. */
+static void take_keys(Tui *tui)
+{
+    unsigned flags = 0;
+    for (int i = 0; i < KEYS_PER_TURN && !tui->quit; i++) {
+        int key = term_key(tui->term);
+        if (key == TK_NONE) {
+            break;
+        }
+        unsigned more = model_key(tui->model, snap(tui), key, clock_wall_us());
+        if (more & ~(unsigned)(MODEL_DRAW | MODEL_QUERY)) {
+            obey(tui, more & ~(unsigned)MODEL_DRAW);
+            more &= MODEL_DRAW;
+        }
+        flags |= more;
+    }
+    if (term_hung_up(tui->term)) {
+        tui->quit = true;
+    } else if (!tui->quit) {
+        obey(tui, flags);
+    }
+}
+
+static void take_signals(Tui *tui)
+{
+    TermEvent event;
+    while ((event = term_signal(tui->term)) != TERM_NOTHING) {
+        int w = 0;
+        int h = 0;
+        if (event == TERM_SUSPEND) {
+            obey(tui, MODEL_SUSPEND);
+            continue;
+        }
+        term_size(tui->term, &w, &h);
+        surface_resize(tui->surface, w, h);
+        obey(tui, model_resize(tui->model, w, h));
+    }
+}
+
+static void check_clock(Tui *tui)
+{
+    int64_t now = clock_wall_us() - clock_mono_us();
+    int64_t moved = now - tui->wall_minus_mono_us;
+    if (moved > JUMP_US || moved < -JUMP_US) {
+        model_say(tui->model, ROLE_WARN, clock_wall_us(), "the clock moved by %lld s",
+                  (long long)(moved / US));
+    }
+    tui->wall_minus_mono_us = now;
+}
+
+static void tick(Tui *tui)
+{
+    int64_t now = clock_mono_us();
+    tui->next_tick_us = now + (tui->model->playing ? PLAY_TICK_US : TICK_US);
+    check_clock(tui);
+    link_core(tui);
+    obey(tui, model_tick(tui->model, snap(tui), clock_wall_us()));
+    refresh_live(tui);
+}
+
+static void run(Tui *tui)
+{
+    while (!tui->quit) {
+        int64_t wait_us = tui->next_tick_us - clock_mono_us();
+        struct pollfd fds[3] = {
+            {term_input_fd(tui->term), POLLIN, 0},
+            {term_signal_fd(tui->term), POLLIN, 0},
+            {tui->client ? ctl_client_fd(tui->client) : -1, POLLIN, 0},
+        };
+        int ready = poll(fds, 3, wait_us > 0 ? (int)(wait_us / 1000) + 1 : 0);
+        if (ready > 0 && fds[1].revents) {
+            take_signals(tui);
+        }
+        if (ready > 0 && fds[0].revents) {
+            take_keys(tui);
+            bool soon = tui->model->playing && tui->next_tick_us - clock_mono_us() > PLAY_TICK_US;
+            tui->next_tick_us -= soon ? TICK_US - PLAY_TICK_US : 0;
+        }
+        if (ready > 0 && fds[2].revents) {
+            take_replies(tui);
+        }
+        if (clock_mono_us() >= tui->next_tick_us) {
+            tick(tui);
+        }
+        if (!tui->quit) {
+            draw(tui);
+        }
+    }
+}
+
+/* ---- start and end ------------------------------------------------------------------------- */
+
+static void start(Tui *tui, bool ascii, const char *notice)
+{
+    const TuiOptions *options = tui->options;
+    ModelConfig config = {.control = options->control && options->control_socket,
+                          .replay = options->replay,
+                          .ascii = ascii,
+                          .may_stop = options->control && options->control_socket,
+                          .user = options->user,
+                          .log_path = options->log_path,
+                          .theme = options->theme};
+    int w = 0;
+    int h = 0;
+    term_size(tui->term, &w, &h);
+    tui->model = model_new(&config);
+    tui->surface = surface_new(w, h, ascii);
+    (void)model_resize(tui->model, w, h);
+    load_theme(tui, options->theme);
+    if (notice[0]) {
+        model_say(tui->model, ROLE_WARN, clock_wall_us(), "%s", notice);
+    }
+    if (options->replay) {
+        RunView about;
+        arena_reset(tui->scratch);
+        if (view_run(tui->view, tui->scratch, &about)) {
+            tui->model->t_us = about.last_us;
+        }
+    }
+    link_core(tui);
+    read_log(tui);
+    if (options->start_at) {
+        obey(tui, model_go(tui->model, snap(tui), str_from(options->start_at), clock_wall_us()));
+    }
+    tui->wall_minus_mono_us = clock_wall_us() - clock_mono_us();
+    tui->next_tick_us = clock_mono_us() + TICK_US;
+    draw(tui);
+}
+
+Err tui_run(const TuiOptions *options, bool *stop_run, Fault *fault)
+{
+    Tui tui = {.options = options};
+    char notice[128] = "";
+    Err err = view_open(options->log_path, &tui.view, fault);
+    if (err != ERR_OK) { /* said before the screen is taken */
+        return err;
+    }
+    bool ascii = options->ascii || !term_utf8();
+    err = term_open(&tui.term, notice, sizeof notice, fault);
+    if (err == ERR_OK) {
+        for (int i = 0; i < 2; i++) {
+            tui.arenas[i] = arena_new(SNAP_ARENA_MAX);
+        }
+        tui.scratch = arena_new(SNAP_ARENA_MAX);
+        start(&tui, ascii, notice);
+        run(&tui);
+        if (stop_run) {
+            *stop_run = tui.model->stop_run;
+        }
+    }
+    term_close(tui.term);
+    ctl_client_free(tui.client);
+    model_free(tui.model);
+    surface_free(tui.surface);
+    arena_free(tui.arenas[0]);
+    arena_free(tui.arenas[1]);
+    arena_free(tui.scratch);
+    view_close(tui.view);
+    return err;
+}
