@@ -74,9 +74,14 @@ int64_t words_id(Words *words, Db *db, const char *text)
     if (text == NULL) {
         return WORD_OTHER;
     }
+    if (words->last != NULL && strcmp(words->last, text) == 0) {
+        return words->last_id; /* nearly every probe is "ok" */
+    }
     if (words->capacity > 0) {
         size_t at = place_of(words, text);
         if (words->text[at] != NULL) {
+            words->last = words->text[at];
+            words->last_id = words->id[at];
             return words->id[at];
         }
     }

@@ -12,6 +12,8 @@ typedef struct Words {
     int64_t *id;
     size_t capacity; /* power of two */
     size_t count;
+    const char *last; /* what was asked before, and its answer */
+    int64_t last_id;
 } Words;
 
 void words_free(Words *words);
