@@ -1,0 +1,185 @@
+#include "core/policy/artifact.h"
+
+#include "core/base/mem.h"
+#include "core/model/checkpoint.h"
+#include "core/model/digest.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 8192, LANES = 32, THREAD_BYTES = 64 << 20 };
+static const double NORM_JUMP_DEFAULT = 4.0;
+static const double RMS_TINY = 1e-6; /* below it a tensor is as good as zero and may grow freely */
+
+typedef struct Check {
+    const char *dir;
+    const ModelConfig *config;
+    const StSet *set;
+    double *norms;
+    Err err;
+    Fault fault;
+} Check;
+
+static double square_sum(const float *v, size_t n)
+{
+    double lane[LANES] = {0};
+    double sum = 0.0;
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        for (int l = 0; l < LANES; l++) {
+            lane[l] += (double)v[i + (size_t)l] * (double)v[i + (size_t)l];
+        }
+    }
+    for (; i < n; i++) {
+        sum += (double)v[i] * (double)v[i];
+    }
+    for (int l = 0; l < LANES; l++) {
+        sum += lane[l];
+    }
+    return sum;
+}
+
+static Err not_finite(Check *check, const StTensor *tensor, size_t from, const float *v, size_t n)
+{
+    size_t at = 0;
+    while (at + 1 < n && isfinite(v[at])) {
+        at++;
+    }
+    return fault_set(&check->fault, ERR_NUMERIC,
+                     "keep the trainer's state and look at the step that made it",
+                     "%s: tensor %s holds %s at element %zu", check->dir, tensor->name,
+                     isnan(v[at]) ? "NaN" : "infinity", from + at);
+}
+
+/* A float's square fits a double, so a sum that is finite had only finite elements. */
+static Err check_tensor(Check *check, const StTensor *tensor, double *norm)
+{
+    float values[CHUNK];
+    size_t count = tensor->bytes / st_dtype_size(tensor->dtype);
+    double sum = 0.0;
+    for (size_t from = 0; from < count; from += CHUNK) {
+        size_t n = count - from < CHUNK ? count - from : CHUNK;
+        Err err = st_read_f32(tensor, from, n, values);
+        if (err != ERR_OK) {
+            return fault_set(&check->fault, err, NULL, "%s: tensor %s cannot be read", check->dir,
+                             tensor->name);
+        }
+        double part = square_sum(values, n);
+        if (!isfinite(part)) {
+            return not_finite(check, tensor, from, values, n);
+        }
+        sum += part;
+    }
+    *norm = sqrt(sum);
+    return ERR_OK;
+}
+
+static void *check_norms(void *user)
+{
+    Check *check = user;
+    int count = model_tensor_count(check->config);
+    for (int i = 0; i < count && check->err == ERR_OK; i++) {
+        const StTensor *tensor = checkpoint_tensor(check->set, check->config, i);
+        check->err = check_tensor(check, tensor, &check->norms[i]);
+    }
+    return NULL;
+}
+
+static Err jump_fault(const char *dir, const char *name, double before, double now, double limit,
+                      Fault *fault)
+{
+    return fault_set(fault, ERR_NUMERIC,
+                     "look at the step's gradient norm and learning rate before publishing",
+                     "%s: the norm of tensor %s went from %.6g to %.6g, more than %.3g times", dir,
+                     name, before, now, limit);
+}
+
+static Err check_jumps(const char *dir, const ModelConfig *config, const double *norms,
+                       const Artifact *previous, double limit, Fault *fault)
+{
+    int count = model_tensor_count(config);
+    if (previous->tensors != count) {
+        return fault_set(fault, ERR_FORMAT, "publish a checkpoint of the model that is served",
+                         "%s holds %d tensors, the policy before it %d", dir, count,
+                         previous->tensors);
+    }
+    for (int i = 0; i < count; i++) {
+        ModelTensorSpec spec;
+        ModelTensorSpec old;
+        model_tensor_spec(config, i, &spec);
+        model_tensor_spec(&previous->config, i, &old);
+        double elements = 1.0;
+        bool same = spec.rank == old.rank && strcmp(spec.name, old.name) == 0;
+        for (int d = 0; d < spec.rank && same; d++) {
+            same = spec.shape[d] == old.shape[d];
+            elements *= (double)spec.shape[d];
+        }
+        if (!same) {
+            return fault_set(fault, ERR_FORMAT, "publish a checkpoint of the model that is served",
+                             "%s: tensor %s has another shape than in the policy before it", dir,
+                             spec.name);
+        }
+        double before = previous->norms[i];
+        if (before > RMS_TINY * sqrt(elements) &&
+            (norms[i] > before * limit || norms[i] * limit < before)) {
+            return jump_fault(dir, spec.name, before, norms[i], limit, fault);
+        }
+    }
+    return ERR_OK;
+}
+
+/* Digest on this thread, norms on another one when there is much to read. */
+static Err read_all(Check *check, int64_t bytes, char digest[DIGEST_TEXT], Fault *fault)
+{
+    pthread_t thread;
+    bool threaded = bytes >= THREAD_BYTES && pthread_create(&thread, NULL, check_norms, check) == 0;
+    if (!threaded) {
+        (void)check_norms(check);
+    }
+    Err err = checkpoint_digest(check->set, check->config, digest, fault);
+    if (threaded) {
+        (void)pthread_join(thread, NULL);
+    }
+    if (check->err != ERR_OK) {
+        return fault_set(fault, check->err, check->fault.hint, "%s", check->fault.sentence);
+    }
+    return err;
+}
+
+Err artifact_check(const char *dir, const Artifact *previous, double norm_jump, Artifact *out,
+                   Fault *fault)
+{
+    StSet *set = NULL;
+    double limit = norm_jump > 0.0 ? norm_jump : NORM_JUMP_DEFAULT;
+    *out = (Artifact){0};
+    Err err = model_config_load(dir, &out->config, fault);
+    if (err == ERR_OK) {
+        err = checkpoint_open(dir, &out->config, &set, fault);
+    }
+    if (err != ERR_OK) {
+        return err;
+    }
+    out->tensors = model_tensor_count(&out->config);
+    out->norms = xcalloc((size_t)out->tensors, sizeof *out->norms);
+    for (int i = 0; i < out->tensors; i++) {
+        out->bytes += (int64_t)checkpoint_tensor(set, &out->config, i)->bytes;
+    }
+    Check check = {.dir = dir, .config = &out->config, .set = set, .norms = out->norms};
+    err = read_all(&check, out->bytes, out->digest, fault);
+    if (err == ERR_OK && previous != NULL) {
+        err = check_jumps(dir, &out->config, out->norms, previous, limit, fault);
+    }
+    st_set_close(set);
+    if (err != ERR_OK) {
+        artifact_free(out);
+    }
+    return err;
+}
+
+void artifact_free(Artifact *artifact)
+{
+    free(artifact->norms);
+    *artifact = (Artifact){0};
+}
