@@ -51,8 +51,13 @@ void fleet_hold(Fleet *fleet, int index, bool paused, bool loading, bool fenced)
 void fleet_set_verified(Fleet *fleet, int index, int64_t policy_version); /* and logs it */
 void fleet_set_admitted(Fleet *fleet, int index, bool admitted);
 bool fleet_frontend_up(const Fleet *fleet);
+/* Tokens of this engine arrived on a generation stream (generate_engine names its address): the
+ * best evidence of life there is. O(1); fleet_find gives -1 for an address nobody has. */
+void fleet_note_tokens(Fleet *fleet, int index);
+int fleet_find(const Fleet *fleet, const char *address);
 
-/* A control call; a reply from another incarnation than the one it was sent to is dropped and
+/* FLUSH is refused (ERR_STATE) while the last pause of the engine was a retract: its KV is in use.
+ * A control call; a reply from another incarnation than the one it was sent to is dropped and
  * answered as ERR_STATE. */
 Err fleet_call(Fleet *fleet, int index, const EngineCall *call, EngineAnswered on_done, void *user,
                Fault *fault);

@@ -1,6 +1,11 @@
 /* Engine state from several pieces of evidence; pure. A busy engine is not called dead, a frozen
  * one with a healthy HTTP server is not called up. The driver sends what probe_due asks for and
- * feeds answers; every change comes back with its reason. */
+ * feeds answers; every change comes back with its reason.
+ *
+ * STARTING: no answer yet, or it answers and who it is has not been read. STALE, DEAD: no reply of
+ * any kind for so long, or refused so often. STUCK: it holds requests and makes no token, or its
+ * generation health fails while nothing moves. BUSY: that health fails while tokens come (a long
+ * prefill does that; incidents #8). SLOW: it answers, later than stale_ms. */
 #ifndef ROLLTOP_FLEET_PROBE_H
 #define ROLLTOP_FLEET_PROBE_H
 
@@ -15,18 +20,29 @@ typedef struct ProbeSettings {
     int64_t stuck_ms;  /* running > 0 and the token counter stands still for this long: STUCK */
 } ProbeSettings;
 ProbeSettings probe_settings_default(void); /* loads and ping 500 ms, dead within 3 s */
+/* Bound of one probe of this kind: never so short that a slow answer would count as none. */
+int64_t probe_timeout_ms(const ProbeSettings *settings, ProbeKind kind);
 
 typedef struct ProbeState {
     EngineState state;
     int64_t since_us;
-    int64_t incarnation;        /* raised when the identity changed */
+    int64_t incarnation;        /* raised when the identity changed; 0: none seen yet */
     char identity[128];
     int64_t reported_version;   /* -1 unknown */
     bool held_paused, held_loading, held_fenced; /* what the control plane did to it */
-    int64_t last_ok_us, last_progress_us, due_us[8], running_since_us;
+    int64_t last_ok_us, last_progress_us, due_us[8];
     int refused_in_row;
     bool in_flight[8];
-    double last_tokens, last_running;
+    double last_tokens, last_running, last_used;
+    bool known_tokens, known_running;
+    bool doubted;       /* it may be another process since the identity was read … */
+    int64_t doubted_us; /* … since then */
+    bool was_refused;   /* … nobody listened for a while */
+    bool ended;         /* … its parent told the end: the next one to answer is another */
+    bool exited;        /* the same, until somebody answers at the address */
+    bool health_bad;    /* the last generation health failed */
+    int64_t last_took_us;
+    char last_error[96]; /* outcome of the last probe that failed */
 } ProbeState;
 
 typedef struct ProbeVerdict {
@@ -41,7 +57,12 @@ unsigned probe_due(ProbeState *probe, const ProbeSettings *settings, int64_t now
 ProbeVerdict probe_answer(ProbeState *probe, const ProbeSettings *settings, ProbeKind kind,
                           const EngineAnswer *answer, int64_t now_us);
 ProbeVerdict probe_tick(ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
+/* Tokens of this engine arrived on a stream: it lives and works, whatever its probes say. */
+ProbeVerdict probe_tokens(ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
+/* A local engine's process ended: DEAD now, whatever the last probes said. */
+ProbeVerdict probe_exit(ProbeState *probe, const char *how, int64_t now_us);
 /* The control plane's own word: paused, loading, fenced. */
-ProbeVerdict probe_hold(ProbeState *probe, bool paused, bool loading, bool fenced, int64_t now_us);
+ProbeVerdict probe_hold(ProbeState *probe, const ProbeSettings *settings, bool paused,
+                        bool loading, bool fenced, int64_t now_us);
 
 #endif

@@ -1,0 +1,657 @@
+/* The driver: one timer that asks every engine's probe machine what is due, and one HTTP client
+ * of its own for probes, so that neither a flood of generation nor a slow probe can stand in the
+ * way of a control call. Expected: up to 1,024 engines, some 1,000 probes a second. */
+#include "core/fleet/fleet.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+#include "store/view.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TICK_MS = 100, FRONTEND_REFUSED_LIMIT = 2 };
+
+typedef struct Slot {
+    char *name, *address, *base_url;
+    bool local, admitted, removed, retract_paused;
+    int64_t verified_version, pid;
+    int64_t epoch; /* raised when the process is known to have ended: older probes are void */
+    ProbeState probe;
+} Slot;
+
+typedef struct Frontend {
+    char *url;
+    bool up, in_flight;
+    int refused;
+    int64_t due_us, last_ok_us;
+} Frontend;
+
+typedef struct ControlCtx { /* one control call under way */
+    struct ControlCtx *prev, *next;
+    Fleet *fleet; /* NULL: the fleet is gone, the answer was given */
+    int index;
+    int64_t incarnation;
+    EngineCallKind kind;
+    bool retract;
+    EngineAnswered on_done;
+    void *user;
+} ControlCtx;
+
+typedef struct ProbeCtx {
+    Fleet *fleet;
+    int index;
+    ProbeKind kind;
+    int64_t epoch, sent_us;
+} ProbeCtx;
+
+struct Fleet {
+    uv_loop_t *loop;
+    HttpClient *client, *probe_client;
+    Store *store;
+    FleetConfig config;
+    char *bearer;
+    FleetEvents events;
+    uv_timer_t timer;
+    Slot *slots;
+    int count;
+    Frontend frontend;
+    ControlCtx *calls;
+    bool freeing;
+};
+
+/* ---- facts -------------------------------------------------------------------------------- */
+
+static EngineState slot_state(const Slot *slot)
+{
+    return slot->removed ? ENGINE_GONE : slot->probe.state;
+}
+
+static void log_state(Fleet *fleet, int index, const char *reason)
+{
+    const Slot *slot = &fleet->slots[index];
+    if (fleet->store) {
+        EngineStateFact fact = {.engine = index + 1, .incarnation = slot->probe.incarnation,
+                                .t_us = clock_wall_us(), .state = slot_state(slot),
+                                .policy_version = slot->verified_version, .reason = reason};
+        store_put_engine_state(fleet->store, &fact);
+    }
+}
+
+static void log_probe(Fleet *fleet, int index, ProbeKind kind, const EngineAnswer *a)
+{
+    if (!fleet->store) {
+        return;
+    }
+    int64_t now = clock_wall_us();
+    ProbeFact fact = {.engine = index + 1, .t_us = now, .latency_us = a->took_us, .kind = kind,
+                      .outcome = a->outcome, .status = a->status, .policy_version = -1};
+    if (index >= 0) {
+        fact.incarnation = fleet->slots[index].probe.incarnation;
+    }
+    if (kind == PROBE_MODEL) {
+        fact.policy_version = a->weight_version;
+    }
+    if (a->known_running) {
+        fact.running = val_of(a->running, now);
+        fact.waiting = val_of(a->waiting, now);
+        fact.used_tokens = val_of(a->used_tokens, now);
+        fact.token_usage = val_of(a->token_usage, now);
+        fact.gen_throughput = val_of(a->gen_throughput, now);
+        fact.cache_hit_rate = val_of(a->cache_hit_rate, now);
+    }
+    if (a->known_tokens) {
+        fact.gen_tokens_total = val_of(a->gen_tokens_total, now);
+        fact.retracted_total = val_of(a->retracted_total, now);
+    }
+    store_put_probe(fleet->store, &fact);
+}
+
+static void new_incarnation(Fleet *fleet, int index)
+{
+    Slot *slot = &fleet->slots[index];
+    int64_t pid = slot->pid;
+    Str identity = str_from(slot->probe.identity);
+    Str head;
+    if (!pid && str_split(&identity, '/', &head)) {
+        (void)str_to_i64(head, &pid); /* "PID/START" of our own engines */
+    }
+    slot->verified_version = -1;
+    slot->admitted = false;
+    slot->retract_paused = false;
+    if (fleet->store) {
+        IncarnationFact fact = {.engine = index + 1, .incarnation = slot->probe.incarnation,
+                                .t_us = clock_wall_us(), .pid = pid,
+                                .identity = slot->probe.identity};
+        store_put_incarnation(fleet->store, &fact);
+    }
+    if (fleet->events.on_incarnation) {
+        fleet->events.on_incarnation(index, slot->probe.incarnation, fleet->events.user);
+    }
+}
+
+/* Carries a verdict out: facts first, then whoever listens. */
+static void take_verdict(Fleet *fleet, int index, EngineState before, const ProbeVerdict *verdict)
+{
+    if (verdict->new_incarnation) {
+        new_incarnation(fleet, index);
+    }
+    if (verdict->changed || verdict->new_incarnation) {
+        log_state(fleet, index, verdict->reason);
+    }
+    if (verdict->changed && fleet->events.on_state) {
+        fleet->events.on_state(index, before, slot_state(&fleet->slots[index]), verdict->reason,
+                               fleet->events.user);
+    }
+}
+
+/* ---- probes ------------------------------------------------------------------------------- */
+
+static void on_probe(const EngineAnswer *answer, void *user)
+{
+    ProbeCtx *ctx = user;
+    Fleet *fleet = ctx->fleet;
+    Slot *slot = &fleet->slots[ctx->index];
+    if (!fleet->freeing && !slot->removed) {
+        EngineAnswer *void_answer = NULL;
+        log_probe(fleet, ctx->index, ctx->kind, answer);
+        if (ctx->epoch != slot->epoch) { /* it asked a process that has ended since */
+            void_answer = xcalloc(1, sizeof *void_answer);
+            void_answer->end = HTTP_END_CANCELLED;
+            void_answer->err = ERR_CANCELLED;
+        }
+        EngineState before = slot_state(slot);
+        ProbeVerdict verdict = probe_answer(&slot->probe, &fleet->config.probe, ctx->kind,
+                                            void_answer ? void_answer : answer, clock_mono_us());
+        take_verdict(fleet, ctx->index, before, &verdict);
+        free(void_answer);
+    }
+    free(ctx);
+}
+
+static EngineCallKind call_of_probe(ProbeKind kind)
+{
+    switch (kind) {
+    case PROBE_PING: return ENGINE_PING;
+    case PROBE_HEALTH: return ENGINE_HEALTH;
+    case PROBE_LOADS: return ENGINE_LOADS;
+    case PROBE_MODEL: return ENGINE_MODEL_INFO;
+    case PROBE_SERVER: return ENGINE_SERVER_INFO;
+    case PROBE_METRICS: return ENGINE_METRICS;
+    case PROBE_FRONTEND: break;
+    }
+    return ENGINE_PING;
+}
+
+static void send_probe(Fleet *fleet, int index, ProbeKind kind)
+{
+    Slot *slot = &fleet->slots[index];
+    ProbeCtx *ctx = xcalloc(1, sizeof *ctx);
+    *ctx = (ProbeCtx){fleet, index, kind, slot->epoch, clock_mono_us()};
+    EngineCall call = {.kind = call_of_probe(kind),
+                       .timeout_ms = probe_timeout_ms(&fleet->config.probe, kind)};
+    Fault fault = {0};
+    if (engine_call(fleet->probe_client, slot->base_url, fleet->bearer, &call, on_probe, ctx,
+                    &fault) != ERR_OK) {
+        EngineAnswer *answer = xcalloc(1, sizeof *answer); /* the client is full or closing */
+        answer->err = fault.code;
+        answer->end = HTTP_END_CANCELLED;
+        (void)str_format(answer->outcome, sizeof answer->outcome, "not sent");
+        on_probe(answer, ctx);
+        free(answer);
+    }
+}
+
+static void set_frontend(Fleet *fleet, bool up, const char *reason)
+{
+    if (fleet->frontend.up != up) {
+        fleet->frontend.up = up;
+        if (fleet->events.on_frontend) {
+            fleet->events.on_frontend(up, reason, fleet->events.user);
+        }
+    }
+}
+
+/* 200 with a body that says neither unhealthy nor draining; it proves only that the frontend
+ * itself runs (dynamo-api 2.2), which is what is asked here. */
+static void on_frontend_done(HttpCall *call, const HttpResult *result, void *user)
+{
+    (void)call;
+    Fleet *fleet = user;
+    Frontend *f = &fleet->frontend;
+    f->in_flight = false;
+    if (fleet->freeing) {
+        return;
+    }
+    EngineAnswer *a = xcalloc(1, sizeof *a);
+    a->took_us = result->total_us;
+    a->status = result->status;
+    size_t at = 0;
+    const bool good = result->end == HTTP_END_OK && result->status == 200
+                      && !str_find(result->body, STR("\"unhealthy\""), &at);
+    const char *outcome = http_end_name(result->end);
+    char text[160];
+    if (result->end == HTTP_END_OK && !good) {
+        (void)str_format(a->outcome, sizeof a->outcome, "http %d", result->status);
+        outcome = a->outcome;
+    } else {
+        (void)str_format(a->outcome, sizeof a->outcome, "%s", outcome);
+    }
+    log_probe(fleet, -1, PROBE_FRONTEND, a);
+    const bool refused = result->end == HTTP_END_REFUSED || result->end == HTTP_END_RESET
+                         || result->end == HTTP_END_NAME;
+    f->refused = refused ? f->refused + 1 : 0;
+    (void)str_format(text, sizeof text, "%s: %.60s", f->url, outcome);
+    if (good) {
+        f->last_ok_us = clock_mono_us();
+        set_frontend(fleet, true, "answers");
+    } else if (!refused || f->refused >= FRONTEND_REFUSED_LIMIT) {
+        set_frontend(fleet, false, text);
+    }
+    free(a);
+}
+
+static void tick_frontend(Fleet *fleet, int64_t now_us)
+{
+    Frontend *f = &fleet->frontend;
+    if (!f->url || f->in_flight || f->due_us > now_us) {
+        return;
+    }
+    char *url = xasprintf("%s/health", f->url);
+    int64_t bound = probe_timeout_ms(&fleet->config.probe, PROBE_FRONTEND);
+    HttpRequestSpec request = {.method = "GET", .url = url, .idempotent = true, .total_ms = bound,
+                               .silence_ms = -1, .connect_ms = bound, .max_body = 4 << 20,
+                               .on_done = on_frontend_done, .user = fleet};
+    f->due_us = now_us + fleet->config.probe.ping_ms * 1000;
+    f->in_flight = http_start(fleet->probe_client, &request, NULL, NULL) == ERR_OK;
+    free(url);
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    Fleet *fleet = timer->data;
+    const ProbeSettings *settings = &fleet->config.probe;
+    int64_t now_us = clock_mono_us();
+    for (int i = 0; i < fleet->count && !fleet->freeing; i++) {
+        if (fleet->slots[i].removed) {
+            continue;
+        }
+        EngineState before = slot_state(&fleet->slots[i]);
+        ProbeVerdict verdict = probe_tick(&fleet->slots[i].probe, settings, now_us);
+        take_verdict(fleet, i, before, &verdict);
+        unsigned due = probe_due(&fleet->slots[i].probe, settings, now_us);
+        for (int k = 0; due != 0; k++, due >>= 1) {
+            if (due & 1) {
+                send_probe(fleet, i, (ProbeKind)k);
+            }
+        }
+    }
+    if (!fleet->freeing) {
+        tick_frontend(fleet, now_us);
+    }
+}
+
+/* ---- life --------------------------------------------------------------------------------- */
+
+static int find_name(const Fleet *fleet, const char *name)
+{
+    for (int i = 0; i < fleet->count; i++) {
+        if (strcmp(fleet->slots[i].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static Slot *new_slot(Fleet *fleet, const char *name)
+{
+    fleet->slots = xrealloc(fleet->slots, (size_t)fleet->count + 1, sizeof *fleet->slots);
+    Slot *slot = &fleet->slots[fleet->count++];
+    memset(slot, 0, sizeof *slot);
+    slot->name = xstrdup(name);
+    slot->address = xstrdup("");
+    slot->base_url = xstrdup("");
+    slot->verified_version = -1;
+    slot->removed = true;
+    probe_init(&slot->probe, clock_mono_us());
+    return slot;
+}
+
+/* Engines of an earlier life of this run keep their ids, and their incarnations go on counting:
+ * whoever answers now has to be verified anew. */
+static Err load_known(Fleet *fleet, Fault *fault)
+{
+    if (!fleet->store || store_marks(fleet->store)->engine == 0) {
+        return ERR_OK;
+    }
+    View *view = NULL;
+    Err err = view_open(store_path(fleet->store), &view, fault);
+    if (err) {
+        return err;
+    }
+    Arena *arena = arena_new(64u << 20);
+    EngineList list = view_engines(view, clock_wall_us(), 0, 1000000, arena);
+    for (size_t i = 0; i < list.count && !err; i++) {
+        const EngineRow *row = &list.rows[i];
+        if (row->engine != fleet->count + 1 || fleet->count >= FLEET_ENGINES_MAX) {
+            err = fault_set(fault, ERR_FORMAT, "start a new run with --log",
+                            "the log %s has a gap before engine %lld", store_path(fleet->store),
+                            (long long)row->engine);
+            break;
+        }
+        Slot *slot = new_slot(fleet, row->name ? row->name : "");
+        slot->probe.incarnation = row->incarnation;
+        slot->probe.ended = row->incarnation > 0;
+        slot->local = row->local;
+    }
+    arena_free(arena);
+    view_close(view);
+    return err;
+}
+
+Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConfig *config,
+              const FleetEvents *events, Fleet **out, Fault *fault)
+{
+    *out = NULL;
+    Fleet *fleet = xcalloc(1, sizeof *fleet);
+    fleet->loop = loop;
+    fleet->client = client;
+    fleet->store = store;
+    fleet->config = *config;
+    if (fleet->config.probe.ping_ms == 0) {
+        fleet->config.probe = probe_settings_default();
+    }
+    fleet->bearer = config->engine_bearer ? xstrdup(config->engine_bearer) : NULL;
+    fleet->frontend.url = config->frontend_url ? xstrdup(config->frontend_url) : NULL;
+    fleet->config.engine_bearer = fleet->bearer;
+    fleet->config.frontend_url = fleet->frontend.url;
+    if (events) {
+        fleet->events = *events;
+    }
+    Err err = http_client_new(loop, NULL, &fleet->probe_client, fault);
+    if (!err) {
+        err = load_known(fleet, fault);
+    }
+    uv_timer_init(loop, &fleet->timer);
+    fleet->timer.data = fleet;
+    if (err) {
+        fleet_free(fleet);
+        return err;
+    }
+    uv_timer_start(&fleet->timer, on_tick, 0, TICK_MS);
+    *out = fleet;
+    return ERR_OK;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    Fleet *fleet = handle->data;
+    for (int i = 0; i < fleet->count; i++) {
+        free(fleet->slots[i].name);
+        free(fleet->slots[i].address);
+        free(fleet->slots[i].base_url);
+    }
+    free(fleet->slots);
+    free(fleet->bearer);
+    free(fleet->frontend.url);
+    free(fleet);
+}
+
+void fleet_free(Fleet *fleet)
+{
+    if (!fleet || fleet->freeing) {
+        return;
+    }
+    fleet->freeing = true;
+    while (fleet->calls) {
+        ControlCtx *ctx = fleet->calls;
+        fleet->calls = ctx->next;
+        ctx->fleet = NULL;
+        EngineAnswer *answer = xcalloc(1, sizeof *answer);
+        engine_parse_reply(ctx->kind, HTTP_END_CANCELLED, 0, (Str){NULL, 0}, answer);
+        ctx->on_done(answer, ctx->user);
+        free(answer);
+    }
+    http_client_free(fleet->probe_client);
+    uv_close((uv_handle_t *)&fleet->timer, on_timer_closed);
+}
+
+Err fleet_add(Fleet *fleet, const char *name, const char *address, bool local, int *index,
+              Fault *fault)
+{
+    const char *hint = "write an engine as HOST:PORT";
+    size_t n = address ? strlen(address) : 0;
+    while (n > 0 && address[n - 1] == '/') {
+        n--;
+    }
+    if (!name || !name[0] || n == 0 || n > 200 || strpbrk(address, " \t\r\n\"\\") != NULL) {
+        return fault_set(fault, ERR_ARG, hint, "\"%s\" is not the address of an engine",
+                         address ? address : "");
+    }
+    int at = find_name(fleet, name);
+    if (at < 0) {
+        if (fleet->count >= FLEET_ENGINES_MAX) {
+            return fault_set(fault, ERR_LIMIT, NULL, "a fleet has at most %d engines",
+                             FLEET_ENGINES_MAX);
+        }
+        new_slot(fleet, name);
+        at = fleet->count - 1;
+    }
+    Slot *slot = &fleet->slots[at];
+    char *plain = xstrndup(address, n);
+    const bool same = !slot->removed && strcmp(slot->address, plain) == 0;
+    *index = at;
+    if (same) {
+        free(plain);
+        return ERR_OK;
+    }
+    ProbeState before = slot->probe;
+    free(slot->base_url);
+    free(slot->address);
+    slot->base_url = strstr(plain, "://") ? xstrdup(plain) : xasprintf("http://%s", plain);
+    slot->address = plain;
+    slot->local = local;
+    slot->removed = false;
+    slot->epoch++;
+    probe_init(&slot->probe, clock_mono_us());
+    memcpy(slot->probe.in_flight, before.in_flight, sizeof before.in_flight);
+    memcpy(slot->probe.identity, before.identity, sizeof before.identity);
+    slot->probe.incarnation = before.incarnation;
+    slot->probe.ended = before.ended;
+    slot->probe.held_fenced = before.held_fenced;
+    if (fleet->store) {
+        EngineFact fact = {.engine = at + 1, .t_us = clock_wall_us(), .name = slot->name,
+                           .address = slot->address, .local = local};
+        store_put_engine(fleet->store, &fact);
+    }
+    log_state(fleet, at, "added");
+    return ERR_OK;
+}
+
+void fleet_remove(Fleet *fleet, int index, const char *reason)
+{
+    Slot *slot = &fleet->slots[index];
+    if (!slot->removed) {
+        EngineState before = slot_state(slot);
+        slot->removed = true;
+        slot->admitted = false;
+        slot->epoch++;
+        ProbeVerdict verdict = {.changed = true};
+        (void)str_format(verdict.reason, sizeof verdict.reason, "%s", reason);
+        take_verdict(fleet, index, before, &verdict);
+    }
+}
+
+/* ---- looking and telling ------------------------------------------------------------------ */
+
+int fleet_count(const Fleet *fleet)
+{
+    return fleet->count;
+}
+
+FleetEngine fleet_engine(const Fleet *fleet, int index)
+{
+    const Slot *slot = &fleet->slots[index];
+    return (FleetEngine){
+        .index = index, .name = slot->name, .address = slot->address, .base_url = slot->base_url,
+        .local = slot->local, .admitted = slot->admitted && !slot->removed,
+        .incarnation = slot->probe.incarnation, .state = slot_state(slot),
+        .reported_version = slot->probe.reported_version,
+        .verified_version = slot->verified_version, .pid = slot->pid,
+    };
+}
+
+int fleet_find(const Fleet *fleet, const char *address)
+{
+    for (int i = 0; i < fleet->count; i++) {
+        if (!fleet->slots[i].removed && strcmp(fleet->slots[i].address, address) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+void fleet_set_pid(Fleet *fleet, int index, int64_t pid)
+{
+    fleet->slots[index].pid = pid;
+}
+
+void fleet_note_exit(Fleet *fleet, int index, const char *how)
+{
+    Slot *slot = &fleet->slots[index];
+    if (slot->removed) {
+        return;
+    }
+    EngineState before = slot_state(slot);
+    slot->epoch++;
+    slot->admitted = false;
+    slot->retract_paused = false;
+    ProbeVerdict verdict = probe_exit(&slot->probe, how, clock_mono_us());
+    take_verdict(fleet, index, before, &verdict);
+}
+
+void fleet_note_tokens(Fleet *fleet, int index)
+{
+    Slot *slot = &fleet->slots[index];
+    EngineState before = slot_state(slot);
+    if (!slot->removed) {
+        ProbeVerdict verdict = probe_tokens(&slot->probe, &fleet->config.probe, clock_mono_us());
+        take_verdict(fleet, index, before, &verdict);
+    }
+}
+
+void fleet_hold(Fleet *fleet, int index, bool paused, bool loading, bool fenced)
+{
+    Slot *slot = &fleet->slots[index];
+    EngineState before = slot_state(slot);
+    ProbeVerdict verdict = probe_hold(&slot->probe, &fleet->config.probe, paused, loading, fenced,
+                                      clock_mono_us());
+    if (!slot->removed) {
+        take_verdict(fleet, index, before, &verdict);
+    }
+}
+
+void fleet_set_verified(Fleet *fleet, int index, int64_t policy_version)
+{
+    Slot *slot = &fleet->slots[index];
+    if (slot->verified_version != policy_version) {
+        char reason[64];
+        slot->verified_version = policy_version;
+        (void)str_format(reason, sizeof reason,
+                         policy_version >= 0 ? "holds policy %lld, verified"
+                                             : "its policy is not verified (%lld)",
+                         (long long)policy_version);
+        log_state(fleet, index, reason);
+    }
+}
+
+void fleet_set_admitted(Fleet *fleet, int index, bool admitted)
+{
+    fleet->slots[index].admitted = admitted;
+}
+
+bool fleet_frontend_up(const Fleet *fleet)
+{
+    return fleet->frontend.up;
+}
+
+/* ---- control calls ------------------------------------------------------------------------ */
+
+static void note_control(Slot *slot, const ControlCtx *ctx, const EngineAnswer *a)
+{
+    if (ctx->kind == ENGINE_PAUSE) { /* also when we do not know: it may have been taken */
+        slot->retract_paused = ctx->retract && a->end != HTTP_END_REFUSED;
+    } else if (ctx->kind == ENGINE_CONTINUE && !a->err) {
+        slot->retract_paused = false;
+    } else if (ctx->kind == ENGINE_MODEL_INFO && !a->err) {
+        slot->probe.reported_version = a->weight_version;
+    } else if (ctx->kind == ENGINE_UPDATE_DISK && !a->err && a->weight_version >= 0) {
+        slot->probe.reported_version = a->weight_version;
+    }
+}
+
+static void on_control(const EngineAnswer *answer, void *user)
+{
+    ControlCtx *ctx = user;
+    Fleet *fleet = ctx->fleet;
+    if (!fleet) {
+        free(ctx);
+        return;
+    }
+    if (ctx->prev) {
+        ctx->prev->next = ctx->next;
+    } else {
+        fleet->calls = ctx->next;
+    }
+    if (ctx->next) {
+        ctx->next->prev = ctx->prev;
+    }
+    Slot *slot = &fleet->slots[ctx->index];
+    if (slot->probe.incarnation == ctx->incarnation && !slot->removed) {
+        note_control(slot, ctx, answer);
+        ctx->on_done(answer, ctx->user);
+    } else {
+        EngineAnswer *other = xcalloc(1, sizeof *other);
+        *other = *answer;
+        other->err = ERR_STATE;
+        other->weight_version = -1;
+        (void)str_format(other->outcome, sizeof other->outcome, "other incarnation");
+        fault_clear(&other->fault);
+        fault_set(&other->fault, ERR_STATE, NULL,
+                  "%s was replaced while the call was under way: incarnation %lld, now %lld",
+                  slot->name, (long long)ctx->incarnation, (long long)slot->probe.incarnation);
+        ctx->on_done(other, ctx->user);
+        free(other);
+    }
+    free(ctx);
+}
+
+Err fleet_call(Fleet *fleet, int index, const EngineCall *call, EngineAnswered on_done, void *user,
+               Fault *fault)
+{
+    Slot *slot = &fleet->slots[index];
+    if (slot->removed) {
+        return fault_set(fault, ERR_STATE, NULL, "%s was taken out of the fleet", slot->name);
+    }
+    if (call->kind == ENGINE_FLUSH && slot->retract_paused) {
+        return fault_set(fault, ERR_STATE, "continue it first, or pause it with mode abort",
+                         "%s is in a retract pause: its cache is in use and cannot be flushed",
+                         slot->name);
+    }
+    ControlCtx *ctx = xcalloc(1, sizeof *ctx);
+    *ctx = (ControlCtx){.next = fleet->calls, .fleet = fleet, .index = index,
+                        .incarnation = slot->probe.incarnation, .kind = call->kind,
+                        .retract = call->text && strcmp(call->text, "retract") == 0,
+                        .on_done = on_done, .user = user};
+    Err err = engine_call(fleet->client, slot->base_url, fleet->bearer, call, on_control, ctx,
+                          fault);
+    if (err) {
+        free(ctx);
+        return err;
+    }
+    if (fleet->calls) {
+        fleet->calls->prev = ctx;
+    }
+    fleet->calls = ctx;
+    return ERR_OK;
+}

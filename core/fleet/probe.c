@@ -1,0 +1,350 @@
+/* Engine state from evidence. What counts as life is any whole HTTP reply; what counts as work is
+ * a counter or a load figure that moved; who it is comes from /server_info, and is asked again
+ * whenever a connection failed, a counter fell, or model_ms passed. */
+#include "core/fleet/probe.h"
+
+#include <string.h>
+
+enum {
+    PROBE_KIND_COUNT = PROBE_FRONTEND, /* kinds sent to an engine come before it */
+    BUSY_PROGRESS_US = 30 * 1000000,   /* incidents #8: work seen this recently is life */
+    DOUBT_US = 1500000                 /* one dropped connection does not change the picture */
+};
+
+ProbeSettings probe_settings_default(void)
+{
+    return (ProbeSettings){.ping_ms = 500, .loads_ms = 500, .model_ms = 2000, .health_ms = 10000,
+                           .metrics_ms = 1000, .stale_ms = 1500, .dead_ms = 2800,
+                           .refused_limit = 3, .stuck_ms = 20000};
+}
+
+int64_t probe_timeout_ms(const ProbeSettings *settings, ProbeKind kind)
+{
+    switch (kind) {
+    case PROBE_PING:
+    case PROBE_LOADS:
+    case PROBE_FRONTEND: return settings->dead_ms;
+    case PROBE_HEALTH: return 22000; /* the engine itself takes up to 20 s */
+    case PROBE_MODEL:
+    case PROBE_SERVER:
+    case PROBE_METRICS: break;
+    }
+    return 5000;
+}
+
+void probe_init(ProbeState *p, int64_t now_us)
+{
+    memset(p, 0, sizeof *p);
+    p->state = ENGINE_STARTING;
+    p->since_us = now_us;
+    p->reported_version = -1;
+    p->doubted = true;
+}
+
+/* ---- judging ------------------------------------------------------------------------------ */
+
+static double seconds(int64_t us)
+{
+    return (double)us / 1e6;
+}
+
+typedef struct Judged {
+    EngineState state;
+    char reason[128];
+} Judged;
+
+/* Does it make progress? Only asked of an engine that answers and that we do not hold. */
+static EngineState judge_work(const ProbeState *p, const ProbeSettings *s, int64_t now_us,
+                              char reason[128])
+{
+    const int64_t quiet = now_us - p->last_progress_us;
+    const bool moved = p->last_progress_us > 0 && quiet < BUSY_PROGRESS_US;
+    if (p->known_running && p->last_running > 0 && quiet >= s->stuck_ms * 1000) {
+        (void)str_format(reason, 128, "%.0f running, nothing moved for %.0f s", p->last_running,
+                         seconds(quiet));
+        return ENGINE_STUCK;
+    }
+    if (p->health_bad && !moved) {
+        (void)str_format(reason, 128, "answers, but generation health fails: %s", p->last_error);
+        return ENGINE_STUCK;
+    }
+    if (p->health_bad) {
+        (void)str_format(reason, 128, "generation health fails (%s) while tokens come",
+                         p->last_error);
+        return ENGINE_BUSY;
+    }
+    if (p->last_took_us >= s->stale_ms * 1000) {
+        (void)str_format(reason, 128, "answers after %.1f s", seconds(p->last_took_us));
+        return ENGINE_SLOW;
+    }
+    (void)str_format(reason, 128, "answers");
+    return ENGINE_UP;
+}
+
+static Judged judge(const ProbeState *p, const ProbeSettings *s, int64_t now_us)
+{
+    Judged j = {ENGINE_UP, ""};
+    const int64_t silence = now_us - p->last_ok_us;
+    if (p->exited) {
+        j.state = ENGINE_DEAD;
+        (void)str_format(j.reason, sizeof j.reason, "%s", p->last_error);
+    } else if (p->last_ok_us == 0) {
+        j.state = ENGINE_STARTING;
+        (void)str_format(j.reason, sizeof j.reason, "no answer yet%s%s",
+                         p->last_error[0] ? ": " : "", p->last_error);
+    } else if (p->refused_in_row >= s->refused_limit) {
+        j.state = ENGINE_DEAD;
+        (void)str_format(j.reason, sizeof j.reason, "connection %s %d times", p->last_error,
+                         p->refused_in_row);
+    } else if (silence >= s->dead_ms * 1000) {
+        j.state = ENGINE_DEAD;
+        (void)str_format(j.reason, sizeof j.reason, "no answer for %.1f s%s%s", seconds(silence),
+                         p->last_error[0] ? ", last " : "", p->last_error);
+    } else if (silence >= s->stale_ms * 1000) {
+        j.state = ENGINE_STALE;
+        (void)str_format(j.reason, sizeof j.reason, "no answer for %.1f s", seconds(silence));
+    } else if (p->doubted) {
+        const bool wait = p->state != ENGINE_DEAD && now_us - p->doubted_us < DOUBT_US;
+        j.state = wait ? p->state : ENGINE_STARTING;
+        (void)str_format(j.reason, sizeof j.reason, "answers; not yet read which process it is");
+    } else if (p->held_fenced || p->held_loading || p->held_paused) {
+        j.state = p->held_fenced ? ENGINE_FENCED
+                                 : p->held_loading ? ENGINE_LOADING : ENGINE_PAUSED;
+        (void)str_format(j.reason, sizeof j.reason, "by the control plane");
+    } else {
+        j.state = judge_work(p, s, now_us, j.reason);
+    }
+    return j;
+}
+
+static void doubt(ProbeState *p, int64_t now_us)
+{
+    p->doubted_us = p->doubted ? p->doubted_us : now_us;
+    p->doubted = true;
+    p->due_us[PROBE_SERVER] = 0;
+}
+
+static ProbeVerdict settle(ProbeState *p, const ProbeSettings *s, int64_t now_us)
+{
+    ProbeVerdict verdict = {0};
+    Judged j = judge(p, s, now_us);
+    if (j.state != p->state) {
+        p->state = j.state;
+        p->since_us = now_us;
+        verdict.changed = true;
+        (void)str_format(verdict.reason, sizeof verdict.reason, "%s", j.reason);
+        if (j.state == ENGINE_DEAD) {
+            doubt(p, now_us); /* whoever answers next must say who it is */
+        }
+    }
+    return verdict;
+}
+
+/* ---- asking ------------------------------------------------------------------------------- */
+
+static int64_t interval_us(const ProbeState *p, const ProbeSettings *s, ProbeKind kind)
+{
+    switch (kind) {
+    case PROBE_PING: return s->ping_ms * 1000;
+    case PROBE_HEALTH: return s->health_ms * 1000;
+    case PROBE_LOADS: return s->loads_ms * 1000;
+    case PROBE_MODEL: return s->model_ms * 1000;
+    case PROBE_SERVER: return (p->doubted ? s->ping_ms : s->model_ms) * 1000;
+    case PROBE_METRICS: return s->metrics_ms * 1000;
+    case PROBE_FRONTEND: break;
+    }
+    return s->ping_ms * 1000;
+}
+
+static bool wanted(const ProbeState *p, const ProbeSettings *s, ProbeKind kind, int64_t now_us)
+{
+    const bool answers = p->last_ok_us > 0 && p->refused_in_row == 0 && !p->exited
+                         && now_us - p->last_ok_us < s->dead_ms * 1000;
+    switch (kind) {
+    case PROBE_PING:
+        return true;
+    case PROBE_LOADS: /* a second opinion while an engine begins to fail; useless on a dead one */
+        return p->last_ok_us > 0 && p->state != ENGINE_DEAD;
+    case PROBE_SERVER:
+    case PROBE_MODEL:
+    case PROBE_METRICS:
+        return answers;
+    case PROBE_HEALTH: /* waits at the pause gate and behind a load: 503 there says nothing */
+        return answers && !p->doubted && !p->held_paused && !p->held_loading && !p->held_fenced;
+    case PROBE_FRONTEND:
+        break;
+    }
+    return false;
+}
+
+unsigned probe_due(ProbeState *p, const ProbeSettings *s, int64_t now_us)
+{
+    unsigned kinds = 0;
+    for (int k = 0; k < PROBE_KIND_COUNT; k++) {
+        if (!p->in_flight[k] && p->due_us[k] <= now_us && interval_us(p, s, (ProbeKind)k) > 0
+            && wanted(p, s, (ProbeKind)k, now_us)) {
+            p->in_flight[k] = true;
+            p->due_us[k] = now_us + interval_us(p, s, (ProbeKind)k);
+            kinds |= 1u << k;
+        }
+    }
+    return kinds;
+}
+
+/* ---- answers ------------------------------------------------------------------------------ */
+
+static void note_failure(ProbeState *p, const EngineAnswer *a, int64_t now_us)
+{
+    if (a->end == HTTP_END_CANCELLED) {
+        return; /* our own doing */
+    }
+    (void)str_format(p->last_error, sizeof p->last_error, "%s", a->outcome);
+    if (a->end == HTTP_END_REFUSED || a->end == HTTP_END_RESET || a->end == HTTP_END_NAME) {
+        p->refused_in_row++;
+        p->was_refused = p->was_refused || a->end == HTTP_END_REFUSED;
+        doubt(p, now_us);
+    }
+}
+
+static void begin_incarnation(ProbeState *p, int64_t now_us)
+{
+    p->incarnation++;
+    p->reported_version = -1;
+    p->held_paused = p->held_loading = false; /* that was another process */
+    p->known_tokens = p->known_running = false;
+    p->last_tokens = p->last_running = p->last_used = 0;
+    p->last_progress_us = now_us;
+    p->health_bad = false;
+    p->due_us[PROBE_MODEL] = 0;
+}
+
+/* True when another process answers than before. */
+static bool note_identity(ProbeState *p, const EngineAnswer *a, int64_t now_us)
+{
+    if (a->err != ERR_OK && a->err != ERR_UNSUPPORTED) {
+        return false;
+    }
+    /* An engine without the route cannot be told apart by it; refusals and counters are left. */
+    const char *identity = a->err == ERR_OK ? a->text : "";
+    const bool other = p->incarnation == 0 || p->ended || strcmp(identity, p->identity) != 0
+                       || (!identity[0] && p->was_refused);
+    p->doubted = p->was_refused = p->ended = false;
+    if (other) {
+        begin_incarnation(p, now_us);
+        (void)str_format(p->identity, sizeof p->identity, "%s", identity);
+    }
+    return other;
+}
+
+/* True when the figures can only come from another process, and no identity will tell. */
+static bool note_figures(ProbeState *p, const EngineAnswer *a, int64_t now_us)
+{
+    bool another = false;
+    bool moved = false;
+    if (a->known_tokens && p->known_tokens && a->gen_tokens_total < p->last_tokens) {
+        doubt(p, now_us); /* a counter never falls within one process */
+        if (!p->identity[0] && p->incarnation > 0) {
+            begin_incarnation(p, now_us);
+            another = true;
+        }
+    }
+    if (a->known_running) {
+        moved = !p->known_running || a->running != p->last_running
+                || a->used_tokens != p->last_used;
+        p->known_running = true;
+        p->last_running = a->running;
+        p->last_used = a->used_tokens;
+    }
+    if (a->known_tokens) {
+        moved = moved || !p->known_tokens || a->gen_tokens_total > p->last_tokens;
+        p->known_tokens = true;
+        p->last_tokens = a->gen_tokens_total;
+    }
+    if (moved || (p->known_running && p->last_running <= 0)) {
+        p->last_progress_us = now_us; /* an idle engine owes nothing */
+    }
+    return another;
+}
+
+static bool note_reply(ProbeState *p, ProbeKind kind, const EngineAnswer *a, int64_t now_us)
+{
+    p->last_ok_us = now_us;
+    p->refused_in_row = 0;
+    p->exited = false;
+    if (kind == PROBE_PING || kind == PROBE_LOADS) {
+        p->last_took_us = a->took_us;
+    }
+    if (kind == PROBE_SERVER) {
+        return note_identity(p, a, now_us);
+    }
+    if (a->err == ERR_OK && kind == PROBE_MODEL) {
+        p->reported_version = a->weight_version;
+    }
+    if (a->err == ERR_OK && (kind == PROBE_LOADS || kind == PROBE_METRICS)) {
+        return note_figures(p, a, now_us);
+    }
+    return false;
+}
+
+ProbeVerdict probe_answer(ProbeState *p, const ProbeSettings *s, ProbeKind kind,
+                          const EngineAnswer *a, int64_t now_us)
+{
+    bool another = false;
+    p->in_flight[kind] = false;
+    if (a->end == HTTP_END_OK) {
+        another = note_reply(p, kind, a, now_us);
+    } else {
+        note_failure(p, a, now_us);
+    }
+    if (kind == PROBE_HEALTH && a->end != HTTP_END_CANCELLED) {
+        p->health_bad = a->err != ERR_OK && a->err != ERR_UNSUPPORTED;
+        if (p->health_bad) {
+            (void)str_format(p->last_error, sizeof p->last_error, "%s", a->outcome);
+        }
+    }
+    ProbeVerdict verdict = settle(p, s, now_us);
+    verdict.new_incarnation = another;
+    if (another && !verdict.changed) {
+        (void)str_format(verdict.reason, sizeof verdict.reason, "another process answers: %.90s",
+                         p->identity);
+    }
+    return verdict;
+}
+
+ProbeVerdict probe_tokens(ProbeState *p, const ProbeSettings *s, int64_t now_us)
+{
+    if (p->last_ok_us > 0 && !p->exited) {
+        p->last_ok_us = p->last_progress_us = now_us;
+    }
+    return settle(p, s, now_us);
+}
+
+ProbeVerdict probe_tick(ProbeState *p, const ProbeSettings *s, int64_t now_us)
+{
+    return settle(p, s, now_us);
+}
+
+ProbeVerdict probe_exit(ProbeState *p, const char *how, int64_t now_us)
+{
+    const ProbeSettings s = probe_settings_default(); /* none of it matters for an ended process */
+    p->exited = p->ended = true;
+    (void)str_format(p->last_error, sizeof p->last_error, "%s", how);
+    p->held_paused = p->held_loading = false;
+    doubt(p, now_us);
+    return settle(p, &s, now_us);
+}
+
+ProbeVerdict probe_hold(ProbeState *p, const ProbeSettings *s, bool paused, bool loading,
+                        bool fenced, int64_t now_us)
+{
+    const bool held = p->held_paused || p->held_loading || p->held_fenced;
+    p->held_paused = paused;
+    p->held_loading = loading;
+    p->held_fenced = fenced;
+    if (held && !paused && !loading && !fenced) {
+        p->last_progress_us = now_us; /* what stood still while held is no evidence */
+        p->health_bad = false;
+        p->due_us[PROBE_HEALTH] = now_us + s->health_ms * 1000;
+    }
+    return settle(p, s, now_us);
+}
