@@ -1,0 +1,104 @@
+#include "core/app/app.h"
+
+#include "core/base/mem.h"
+#include "core/base/str.h"
+#include "core/serve/engine.h"
+#include "core/serve/frontend.h"
+#include "core/train/trainer.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct Subcommand {
+    const char *name, *help;
+    int (*run)(int argc, char **argv);
+} Subcommand;
+
+static const Subcommand subcommands[] = {
+    {"demo", "the whole system on this machine: engines, frontend, a small model that learns",
+     cmd_demo},
+    {"run", "the rollout, training and update loop on your model and prompts", cmd_run},
+    {"attach", "the console on a running core (also: rolltop alone)", cmd_attach},
+    {"replay", "the console on a log file", cmd_replay},
+    {"ls", "the runs of this user on this machine", cmd_ls},
+    {"ctl", "pause, resume, update, restart, stop, status: what the console's keys do", cmd_ctl},
+    {"query", "the log as a table or as JSON, or through SQL", cmd_query},
+    {"engine", "a local inference engine with SGLang's routes", engine_main},
+    {"frontend", "a local Dynamo-style frontend over engines", frontend_main},
+    {"train", "the built-in trainer (started by run)", trainer_child_main},
+};
+enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0] };
+
+int app_fail(const Fault *fault, int status)
+{
+    fault_print(fault);
+    return status;
+}
+
+char *app_program(void)
+{
+    char path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    return n > 0 ? xstrndup(path, (size_t)n) : xstrdup("rolltop");
+}
+
+static void help(FILE *out)
+{
+    fputs("rolltop: operations console and control plane for RL rollout fleets\n\n"
+          "usage: rolltop [SUBCOMMAND] [FLAGS]\n\n",
+          out);
+    for (size_t i = 0; i < SUBCOMMANDS; i++) {
+        fprintf(out, "  %-9s %s\n", subcommands[i].name, subcommands[i].help);
+    }
+    fputs("\nrolltop alone attaches to the only run. rolltop SUBCOMMAND --help lists its flags.\n",
+          out);
+}
+
+static int unknown(const char *word)
+{
+    enum { FAR = 4 };
+    const char *nearest = NULL;
+    int best = FAR;
+    for (size_t i = 0; i < SUBCOMMANDS; i++) {
+        int distance = str_distance(str_from(subcommands[i].name), str_from(word), FAR);
+        if (distance < best) {
+            best = distance;
+            nearest = subcommands[i].name;
+        }
+    }
+    Fault fault = {0};
+    char hint[64] = "rolltop --help lists the subcommands";
+    if (nearest) {
+        (void)str_format(hint, sizeof hint, "did you mean %s?", nearest);
+    }
+    (void)fault_set(&fault, ERR_ARG, hint, "unknown subcommand %s", word);
+    return app_fail(&fault, APP_USAGE);
+}
+
+int app_main(int argc, char **argv)
+{
+    if (argc < 2) {
+        char *alone[] = {"attach", NULL};
+        return cmd_attach(1, alone);
+    }
+    const char *word = argv[1];
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        help(stdout);
+        return APP_OK;
+    }
+    if (strcmp(word, "--version") == 0) {
+        printf("rolltop %s\n", ROLLTOP_VERSION);
+        return APP_OK;
+    }
+    if (word[0] == '-') {
+        return cmd_attach(argc, argv);
+    }
+    for (size_t i = 0; i < SUBCOMMANDS; i++) {
+        if (strcmp(subcommands[i].name, word) == 0) {
+            return subcommands[i].run(argc - 1, argv + 1);
+        }
+    }
+    return unknown(word);
+}

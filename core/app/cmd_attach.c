@@ -1,0 +1,105 @@
+/* `rolltop attach`, `rolltop replay FILE`: the console on a live core or on a log file. */
+#include "core/app/app.h"
+#include "core/app/console.h"
+#include "core/app/runs.h"
+#include "core/base/flags.h"
+#include "core/base/fs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct AttachFlags {
+    const char *run, *theme, *at;
+    bool control, ascii, help;
+} AttachFlags;
+
+static int no_terminal(void)
+{
+    Fault fault = {0};
+    (void)fault_set(&fault, ERR_UNSUPPORTED, "use rolltop query, or open it in a terminal",
+                    "the console needs a terminal on stdin and stdout, and TERM set");
+    return app_fail(&fault, APP_USAGE);
+}
+
+static int attach_to(const RunEntry *run, const AttachFlags *flags)
+{
+    Fault fault = {0};
+    TuiOptions options = {.log_path = json_string(run->status, "log", NULL),
+                          .control_socket = run->socket, .control = flags->control,
+                          .theme = flags->theme, .ascii = flags->ascii};
+    if (!options.log_path) {
+        (void)fault_set(&fault, ERR_TIMEOUT, "try again", "run %s does not answer", run->id);
+        return app_fail(&fault, APP_FAILED);
+    }
+    console_defaults(&options);
+    bool stop = false;
+    Err err = tui_run(&options, &stop, &fault);
+    console_free(&options);
+    return err ? app_fail(&fault, APP_FAILED) : APP_OK;
+}
+
+int cmd_attach(int argc, char **argv)
+{
+    AttachFlags f = {0};
+    const FlagSpec specs[] = {
+        {"run", FLAG_STRING, &f.run, 0, 0, "ID", "which run, when several are alive", NULL},
+        {"control", FLAG_SWITCH, &f.control, 0, 0, NULL, "keys may act, not only look", NULL},
+        {"theme", FLAG_STRING, &f.theme, 0, 0, "NAME", "dusk, day, contrast, mono", NULL},
+        {"ascii", FLAG_SWITCH, &f.ascii, 0, 0, NULL, "no characters beyond ASCII", NULL},
+        {"help", FLAG_SWITCH, &f.help, 0, 0, NULL, "this list", NULL}};
+    size_t count = sizeof specs / sizeof *specs;
+    FlagRest rest = {0};
+    Fault fault = {0};
+    RunList runs = {.count = 0};
+    const RunEntry *run = NULL;
+    int status = APP_OK;
+    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
+    if (err == ERR_OK && f.help) {
+        fputs("usage: rolltop attach [--run ID] [--control]\n\n", stdout);
+        flags_help(specs, count, stdout);
+    } else {
+        err = err ? err : runs_list(&runs, &fault);
+        err = err ? err : runs_pick(&runs, f.run ? f.run : rest.count ? rest.items[0] : NULL, &run,
+                                    &fault);
+        status = err                   ? app_fail(&fault, APP_USAGE)
+                 : !console_possible() ? no_terminal()
+                                       : attach_to(run, &f);
+    }
+    runs_free(&runs);
+    flags_free(specs, count, &rest);
+    return status;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+    AttachFlags f = {0};
+    const FlagSpec specs[] = {
+        {"at", FLAG_STRING, &f.at, 0, 0, "T", "10:41, -5m, a step, v210, or text", NULL},
+        {"theme", FLAG_STRING, &f.theme, 0, 0, "NAME", "dusk, day, contrast, mono", NULL},
+        {"ascii", FLAG_SWITCH, &f.ascii, 0, 0, NULL, "no characters beyond ASCII", NULL},
+        {"help", FLAG_SWITCH, &f.help, 0, 0, NULL, "this list", NULL}};
+    size_t count = sizeof specs / sizeof *specs;
+    FlagRest rest = {0};
+    Fault fault = {0};
+    int status = APP_OK;
+    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
+    if (err == ERR_OK && f.help) {
+        fputs("usage: rolltop replay FILE [--at T]\n\n", stdout);
+        flags_help(specs, count, stdout);
+    } else if (err == ERR_OK && rest.count != 1) {
+        err = fault_set(&fault, ERR_ARG, NULL, "replay wants one log file");
+    } else if (err == ERR_OK && !fs_exists(rest.items[0])) {
+        err = fault_set(&fault, ERR_NOT_FOUND, NULL, "there is no log %s", rest.items[0]);
+    } else if (err == ERR_OK && !console_possible()) {
+        status = no_terminal();
+    } else if (err == ERR_OK) {
+        TuiOptions options = {.log_path = rest.items[0], .replay = true, .start_at = f.at,
+                              .theme = f.theme, .ascii = f.ascii};
+        console_defaults(&options);
+        bool stop = false;
+        err = tui_run(&options, &stop, &fault);
+        console_free(&options);
+    }
+    flags_free(specs, count, &rest);
+    return err ? app_fail(&fault, APP_USAGE) : status;
+}

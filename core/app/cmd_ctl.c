@@ -1,0 +1,181 @@
+/* `rolltop ctl` and `rolltop ls`: what the console's keys do, from a script. */
+#include "core/app/app.h"
+#include "core/app/runs.h"
+#include "core/base/flags.h"
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CALL_MS = 15000 };
+
+static const char *const verbs[] = {"pause", "resume", "update", "restart", "cordon", "uncordon",
+                                    "abort", "stop", "stop-now", "status"};
+
+static void help_ctl(const FlagSpec *specs, size_t count)
+{
+    fputs("usage: rolltop ctl COMMAND [TARGET] [FLAGS]\n\n"
+          "  pause, resume        the run, or one engine\n"
+          "  update               send the committed policy again: to all, or to one engine\n"
+          "  restart TARGET       an engine, frontend or trainer\n"
+          "  cordon, uncordon E   an engine finishes what it runs and takes nothing new\n"
+          "  abort SAMPLE         close one sample in flight; it is generated again\n"
+          "  stop, stop-now       cleanly, or at once\n"
+          "  status               as JSON\n\n",
+          stdout);
+    flags_help(specs, count, stdout);
+}
+
+static Err check_verb(const char *verb, Fault *fault)
+{
+    enum { FAR = 4 };
+    const char *nearest = NULL;
+    int best = FAR;
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        int distance = str_distance(str_from(verbs[i]), str_from(verb), FAR);
+        if (distance == 0) {
+            return ERR_OK;
+        }
+        if (distance < best) {
+            best = distance;
+            nearest = verbs[i];
+        }
+    }
+    char hint[64] = "rolltop ctl --help lists them";
+    if (nearest) {
+        (void)str_format(hint, sizeof hint, "did you mean %s?", nearest);
+    }
+    return fault_set(fault, ERR_ARG, hint, "unknown command %s", verb);
+}
+
+static void write_request(Text *text, const char *verb, const char *target, const char *reason)
+{
+    JsonOut out;
+    json_begin(&out, text);
+    json_object_begin(&out);
+    json_member_string(&out, "cmd", verb);
+    int64_t sample = 0;
+    if (target) {
+        json_key(&out, "target");
+        json_object_begin(&out);
+        if (strcmp(verb, "abort") == 0 && str_to_i64(str_from(target), &sample)) {
+            json_member_i64(&out, "sample", sample);
+        } else if (strcmp(target, "all") == 0) {
+            json_member_bool(&out, "all", true);
+        } else {
+            json_member_string(&out, "engine", target);
+        }
+        json_object_end(&out);
+    }
+    if (reason) {
+        json_member_string(&out, "reason", reason);
+    }
+    json_object_end(&out);
+}
+
+static int call(const RunEntry *run, const char *verb, const char *target, const char *reason)
+{
+    Fault fault = {0};
+    if (strcmp(verb, "status") == 0) {
+        char *text = run->status ? cJSON_Print(run->status) : NULL;
+        printf("%s\n", text ? text : "{}");
+        cJSON_free(text);
+        return text ? APP_OK : APP_FAILED;
+    }
+    Text request;
+    text_init(&request, 65536);
+    write_request(&request, verb, target, reason);
+    CtlClient *client = NULL;
+    cJSON *reply = NULL;
+    Err err = ctl_connect(run->socket, CALL_MS, &client, &fault);
+    err = err ? err : ctl_call(client, text_str(&request), CALL_MS, &reply, &fault);
+    int status = APP_FAILED;
+    if (err != ERR_OK) {
+        (void)app_fail(&fault, APP_FAILED);
+    } else {
+        bool ok = json_bool(reply, "ok", false);
+        fprintf(ok ? stdout : stderr, "%s%s\n", ok ? "" : "rolltop: refused: ",
+                json_string(reply, "message", "no words"));
+        status = ok ? APP_OK : APP_FAILED;
+    }
+    cJSON_Delete(reply);
+    ctl_client_free(client);
+    text_free(&request);
+    return status;
+}
+
+int cmd_ctl(int argc, char **argv)
+{
+    const char *run_id = NULL, *reason = NULL;
+    bool help = false;
+    const FlagSpec specs[] = {
+        {"run", FLAG_STRING, &run_id, 0, 0, "ID", "which run, when several are alive", NULL},
+        {"reason", FLAG_STRING, &reason, 0, 0, "TEXT", "kept in the log", NULL},
+        {"help", FLAG_SWITCH, &help, 0, 0, NULL, "this list", NULL}};
+    size_t count = sizeof specs / sizeof *specs;
+    FlagRest rest = {0};
+    Fault fault = {0};
+    RunList runs = {.count = 0};
+    const RunEntry *run = NULL;
+    int status = APP_USAGE;
+    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
+    if (err == ERR_OK && help) {
+        help_ctl(specs, count);
+        status = APP_OK;
+        goto done;
+    }
+    if (err == ERR_OK && (rest.count < 1 || rest.count > 2)) {
+        err = fault_set(&fault, ERR_ARG, "rolltop ctl --help lists them",
+                        "ctl wants a command and at most one target");
+    }
+    err = err ? err : check_verb(rest.items[0], &fault);
+    err = err ? err : runs_list(&runs, &fault);
+    err = err ? err : runs_pick(&runs, run_id, &run, &fault);
+    status = err ? app_fail(&fault, APP_USAGE)
+                 : call(run, rest.items[0], rest.count > 1 ? rest.items[1] : NULL, reason);
+done:
+    runs_free(&runs);
+    flags_free(specs, count, &rest);
+    return status;
+}
+
+int cmd_ls(int argc, char **argv)
+{
+    bool help = false, json = false;
+    const FlagSpec specs[] = {
+        {"json", FLAG_SWITCH, &json, 0, 0, NULL, "one JSON object a line", NULL},
+        {"help", FLAG_SWITCH, &help, 0, 0, NULL, "this list", NULL}};
+    FlagRest rest = {0};
+    Fault fault = {0};
+    RunList runs = {.count = 0};
+    Err err = flags_parse(specs, 2, argc, argv, &rest, &fault);
+    if (err == ERR_OK && help) {
+        fputs("usage: rolltop ls [--json]\n\n", stdout);
+        flags_help(specs, 2, stdout);
+        flags_free(specs, 2, &rest);
+        return APP_OK;
+    }
+    err = err ? err : runs_list(&runs, &fault);
+    for (size_t i = 0; err == ERR_OK && i < runs.count; i++) {
+        const cJSON *s = runs.items[i].status;
+        if (json) {
+            char *text = s ? cJSON_PrintUnformatted(s) : NULL;
+            printf("%s\n", text ? text : "{}");
+            cJSON_free(text);
+            continue;
+        }
+        if (i == 0) {
+            printf("%-28s %8s %-9s %6s  %s\n", "RUN", "PID", "PHASE", "STEP", "LOG");
+        }
+        printf("%-28s %8lld %-9s %6lld  %s\n", runs.items[i].id,
+               (long long)json_i64(s, "pid", 0), json_string(s, "phase", "?"),
+               (long long)json_i64(s, "step", -1), json_string(s, "log", "?"));
+    }
+    if (err == ERR_OK && runs.count == 0 && !json) {
+        fputs("no run is alive\n", stdout);
+    }
+    runs_free(&runs);
+    flags_free(specs, 2, &rest);
+    return err ? app_fail(&fault, APP_USAGE) : APP_OK;
+}
