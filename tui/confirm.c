@@ -16,7 +16,7 @@ static const VerbText texts[VERB_COUNT] = {
     [VERB_RESUME] = {"generation on it goes on", "u or P pauses", "POST /continue_generation"},
     [VERB_UPDATE] = {"paused, flushed, loads the committed version, verified, continued",
                      "none", "pause, flush_cache, update_weights, verify, continue"},
-    [VERB_RESTART] = {"process killed and started; it is fenced until its policy is verified",
+    [VERB_RESTART] = {"killed and started; fenced until its policy is verified",
                       "none; running samples are requeued", "SIGTERM, SIGKILL, start, update"},
     [VERB_CORDON] = {"finishes what runs, takes nothing new", "u or C lifts it",
                      "none to the engine; the core stops giving it samples"},
@@ -30,7 +30,7 @@ static const VerbText texts[VERB_COUNT] = {
 void confirm_line(const Screen *screen, char *buffer, size_t size)
 {
     const Confirm *confirm = &screen->m->confirm;
-    (void)str_format(buffer, size, "%s %s: %s (undo: %s)   y does it, any other key cancels",
+    (void)str_format(buffer, size, "%s %s?  y does it, any other key cancels   %s; undo: %s",
                      verb_word(confirm->verb),
                      confirm->all ? "the whole run" : confirm->targets[0].name,
                      texts[confirm->verb].effect, texts[confirm->verb].undo);
@@ -115,7 +115,7 @@ void confirm_draw(const Draw *d, const Screen *screen)
     char age[FORMAT_MAX];
     int lines = confirm->count > TARGET_LINES ? TARGET_LINES + 1 : confirm->count;
     int h = 10 + (confirm->all ? 1 : lines) + (confirm->notice[0] ? 1 : 0);
-    int w = d->r.w < BOX_W ? d->r.w : BOX_W;
+    int w = d->r.w <= BOX_W + 4 ? d->r.w : BOX_W;
     h = h > d->r.h ? d->r.h : h;
     Draw box = draw_sub(d, (d->r.w - w) / 2, (d->r.h - h) / 2, w, h);
     draw_clear(&box);

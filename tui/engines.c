@@ -132,7 +132,8 @@ Role engine_why(const Screen *screen, const EngineRow *row, char *buffer, size_t
                          or_dash(command->who));
         return ROLE_PROGRESS;
     }
-    if (act_cordoned(s, row)) {
+    bool cordoned = act_cordoned(s, row);
+    if (cordoned && state_look(shown)->rank > 2) {
         (void)str_format(buffer, size, "cordoned: takes nothing new");
         return ROLE_PAUSED;
     }
@@ -141,9 +142,10 @@ Role engine_why(const Screen *screen, const EngineRow *row, char *buffer, size_t
         return ROLE_STALE;
     }
     if (state_look(shown)->rank <= 3 || shown == ENGINE_GONE) {
-        (void)str_format(buffer, size, "%s%s%s", row->reason ? row->reason : "",
+        (void)str_format(buffer, size, "%s%s%s%s", row->reason ? row->reason : "",
                          row->reason && row->reason[0] ? ", " : "",
-                         format_age(s->t_us - row->state_since_us, age));
+                         format_age(s->t_us - row->state_since_us, age),
+                         cordoned ? ", cordoned" : "");
         return state_look(shown)->role;
     }
     if (s->t_us - row->first_seen_us < NEW_US && row->first_seen_us > 0) {

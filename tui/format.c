@@ -95,7 +95,7 @@ const char *format_age(int64_t us, char out[FORMAT_MAX])
     }
     double s = (double)us / US;
     long long whole = us / US;
-    if (s < 99.95) {
+    if (s < 9.95) {
         (void)str_format(out, FORMAT_MAX, "%.1fs", s);
     } else if (whole < 600) {
         (void)str_format(out, FORMAT_MAX, "%llds", whole);

@@ -81,8 +81,12 @@ static void draw_first(const Draw *d, const Screen *screen)
     segment_add(&line, 2, ROLE_TEXT, "step %lld", (long long)h->step);
     int64_t lag = h->trainer_version - h->policy_version;
     bool lags = h->policy_version >= 0 && lag > 0;
-    segment_add(&line, 1, lags ? ROLE_PROGRESS : ROLE_TEXT, "pol %s lag %lld",
-                format_version(h->policy_version, a), (long long)(lags ? lag : 0));
+    if (h->policy_version < 0) {
+        segment_add(&line, 1, ROLE_TEXT, "no policy yet");
+    } else {
+        segment_add(&line, 1, lags ? ROLE_PROGRESS : ROLE_TEXT, "pol %s lag %lld",
+                    format_version(h->policy_version, a), (long long)(lags ? lag : 0));
+    }
     if (h->trainer_version >= 0) {
         segment_add(&line, 6, ROLE_DIM, "trainer %s", format_version(h->trainer_version, b));
     }
@@ -131,6 +135,11 @@ static void add_steps(SegmentLine *line, const Screen *screen)
     }
 }
 
+static int gap_of(const Draw *d)
+{
+    return d->r.w >= 100 ? 3 : 2;
+}
+
 static void draw_phase(const Draw *d, int y, const Screen *screen)
 {
     const HeaderView *h = &screen->s->header;
@@ -150,12 +159,13 @@ static void draw_phase(const Draw *d, int y, const Screen *screen)
         }
         bar[cells] = '\0';
         segment_add(&line, 0, role, "%s", word);
-        segment_add(&line, 8, ROLE_GRAPH, "[%s]", bar);
+        segment_add(&line, 2, ROLE_GRAPH, "[%s]", bar);
         segment_add(&line, 0, passed > 2 * median ? ROLE_WARN : ROLE_TEXT, "%s of ~%s",
                     format_seconds(passed, a), format_seconds(median, b));
     } else {
         segment_add(&line, 0, role, "%s", word);
-        segment_add(&line, 0, ROLE_TEXT, "%s", format_seconds(passed, a));
+        segment_add(&line, 0, ROLE_TEXT, "%s",
+                    h->phase_since_us > 0 ? format_seconds(passed, a) : "-");
     }
     if (h->samples_want > 0) {
         segment_add(&line, 1, ROLE_TEXT, "samples %lld of %lld", (long long)h->samples_done,
@@ -168,7 +178,7 @@ static void draw_phase(const Draw *d, int y, const Screen *screen)
                     loop_phase_name(then), loop_phase_name(phase_after(then)));
     }
     add_steps(&line, screen);
-    (void)segment_draw(d, y, d->r.w, 3, &line);
+    (void)segment_draw(d, y, d->r.w, gap_of(d), &line);
 }
 
 static void add_value(SegmentLine *line, int drop, const char *label, const char *value, Val v,
@@ -200,7 +210,10 @@ static void draw_rates(const Draw *d, int y, const Screen *screen)
     }
     add_value(&line, 0, "", text, h->tokens_per_s, t);
     segment_add(&line, 1, ROLE_TEXT, "in flight %lld", (long long)h->samples_inflight);
-    if (h->tail_max_s >= 0) {
+    if (h->tail_max_s >= 0 && d->r.w < 100) {
+        segment_add(&line, 3, ROLE_TEXT, "tail p99 %s max %s", format_seconds(h->tail_p99_s, b),
+                    format_seconds(h->tail_max_s, c));
+    } else if (h->tail_max_s >= 0) {
         segment_add(&line, 3, ROLE_TEXT, "tail p50 %s p99 %s max %s",
                     format_seconds(h->tail_p50_s, a), format_seconds(h->tail_p99_s, b),
                     format_seconds(h->tail_max_s, c));
@@ -219,7 +232,7 @@ static void draw_rates(const Draw *d, int y, const Screen *screen)
     }
     (void)str_format(text, sizeof text, "%s%%", format_percent(h->kv_usage, a));
     add_value(&line, 5, "kv ", text, h->kv_usage, t);
-    (void)segment_draw(d, y, d->r.w, 3, &line);
+    (void)segment_draw(d, y, d->r.w, gap_of(d), &line);
 }
 
 static void draw_alerts(const Draw *d, int y, const Screen *screen)
@@ -252,14 +265,24 @@ static void draw_alerts(const Draw *d, int y, const Screen *screen)
                     format_age(s->t_us - row->onset_us, age));
     }
     if (s->alerts.count > 0) {
+        const AlertRow *worst = &s->alerts.rows[0];
         segment_add(&line, 2, ROLE_KEY, "! shows it");
-        segment_add(&line, 8, ROLE_DIM, "acknowledged: %d", acked);
+        segment_add(&line, 6, ROLE_TEXT, "%s; %s", or_dash(worst->evidence),
+                    or_dash(worst->next_key));
+        if (acked > 0) {
+            segment_add(&line, 8, ROLE_DIM, "acknowledged: %d", acked);
+        }
     }
-    (void)segment_draw(d, y, d->r.w, 3, &line);
+    (void)segment_draw(d, y, d->r.w, gap_of(d), &line);
 }
 
 void header_draw(const Draw *d, const Screen *screen)
 {
+    if (!screen->s->ready) { /* no number before there is one */
+        draw_text(d, 0, 0, ROLE_HEADER, "rolltop  . LOADING");
+        draw_alerts(d, 1, screen);
+        return;
+    }
     draw_first(d, screen);
     if (d->r.h < 4) {
         if (screen->s->alerts.count > 0 || !screen->s->ready) {

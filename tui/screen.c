@@ -32,8 +32,8 @@ static void draw_summary(const Draw *d, const Screen *screen)
     } else {
         draw_text(d, 0, 1, ROLE_TEXT, "0 ALERTS");
     }
-    draw_f(d, 0, 2, ROLE_TEXT, "%d ok  %d busy otherwise  %d stale  %d warn  %d dead  %d gone",
-           ranks[4], ranks[3], ranks[2], ranks[1], ranks[0], ranks[5]);
+    draw_f(d, 0, 2, ROLE_TEXT, "%d ok %d other %d stale %d warn %d dead %d gone", ranks[4],
+           ranks[3], ranks[2], ranks[1], ranks[0], ranks[5]);
     draw_f(d, 0, 3, ROLE_DIM, "window %dx%d: %dx%d shows the table  %s", d->r.w, d->r.h,
            LAYOUT_MIN_W, LAYOUT_MIN_H, word);
 }
@@ -127,7 +127,7 @@ static void footer_draw(const Draw *d, const Screen *screen)
     bool replay = model_in_replay(m);
     add_key(&line, ACT_HELP, 0);
     add_key(&line, ACT_FILTER, 2);
-    add_key(&line, ACT_ENTER, 3);
+    add_key(&line, ACT_ENTER, replay ? 3 : 5);
     if (replay) {
         segment_add(&line, 0, ROLE_TEXT, "[]Step");
         segment_add(&line, 1, ROLE_TEXT, "{}Alert");
@@ -136,14 +136,14 @@ static void footer_draw(const Draw *d, const Screen *screen)
         add_key(&line, ACT_TIME_LIVE, 0);
         segment_add(&line, 4, ROLE_DIM, "| P U R C X locked: replay");
     } else if (m->control) {
-        add_key(&line, ACT_SORT, 5);
-        add_key(&line, ACT_MARK, 4);
+        add_key(&line, ACT_SORT, 7);
+        add_key(&line, ACT_MARK, 6);
         segment_add(&line, 6, ROLE_DIM, "|");
         add_key(&line, ACT_PAUSE, 1);
         add_key(&line, ACT_UPDATE, 1);
         add_key(&line, ACT_RESTART, 1);
-        add_key(&line, ACT_CORDON, 4);
-        add_key(&line, ACT_ABORT, 5);
+        add_key(&line, ACT_CORDON, 3);
+        add_key(&line, ACT_ABORT, 4);
         segment_add(&line, 6, ROLE_DIM, "|");
         segment_add(&line, 2, ROLE_TEXT, "[]Step");
     } else {

@@ -1,8 +1,6 @@
 /* The long tail: who holds the last samples, since when, and why. Oldest first. */
 #include "tui/screen.h"
 
-#include <string.h>
-
 enum { US = 1000000, QUIET_US = 5 * US };
 
 static Role why_slow(const Snapshot *s, const TailRow *row, char *buffer, size_t size)
@@ -14,7 +12,7 @@ static Role why_slow(const Snapshot *s, const TailRow *row, char *buffer, size_t
     if (engine) {
         const StateLook *look = state_look(state_shown(engine, s->t_us));
         if (look->rank <= 2) {
-            (void)str_format(buffer, size, "its engine is %s", look->word);
+            (void)str_format(buffer, size, "engine %s", look->word);
             return look->role;
         }
     }
@@ -27,75 +25,98 @@ static Role why_slow(const Snapshot *s, const TailRow *row, char *buffer, size_t
         return ROLE_PROGRESS;
     }
     if (engine && engine->waiting.known && engine->waiting.v > 0) {
-        (void)str_format(buffer, size, "%s wait on its engine",
+        (void)str_format(buffer, size, "%s wait there",
                          format_count(engine->waiting.v, age));
         return ROLE_TEXT;
     }
     return ROLE_TEXT;
 }
 
-static void draw_row(const Draw *d, int y, const Screen *screen, const TailRow *row, bool cursor)
+typedef struct TailColumn {
+    const char *title;
+    int w;
+    bool right, wide; /* wide: only where there is room */
+} TailColumn;
+
+enum { TAIL_SAMPLE, TAIL_ENGINE, TAIL_POLICY, TAIL_KIND, TAIL_AGE, TAIL_TOKENS, TAIL_RATE,
+       TAIL_TRY, TAIL_COLUMNS };
+
+static const TailColumn tail_columns[TAIL_COLUMNS] = {
+    {"STEP/SAMPLE", 13, false, false}, {"ENGINE", 9, false, false}, {"POL", 5, false, false},
+    {"KIND", 6, false, true},          {"AGE", 6, true, false},     {"TOKENS", 8, true, false},
+    {"TOK/S", 7, true, true},          {"TRY", 5, true, true},
+};
+
+static const char *tail_cell(const Snapshot *s, const TailRow *row, int column,
+                             char out[FORMAT_MAX])
 {
-    const Snapshot *s = screen->s;
-    char text[64];
-    char why[96];
-    char a[FORMAT_MAX];
-    bool wide = d->r.w >= 70;
-    int x = 2;
-    Role role = why_slow(s, row, why, sizeof why);
-    draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
-    (void)str_format(text, sizeof text, "%lld/%lld", (long long)row->step, (long long)row->sample);
-    draw_field(d, x, y, 12, false, ROLE_TEXT, text);
-    x += 13;
-    draw_field(d, x, y, 8, false, ROLE_TEXT, row->engine > 0 ? or_dash(row->engine_name) : "?");
-    x += 9;
-    draw_field(d, x, y, 5, false, ROLE_TEXT, format_version(row->policy_version, a));
-    x += 6;
-    draw_field(d, x, y, 5, false, row->eval ? ROLE_PROGRESS : ROLE_TEXT,
-               row->eval ? "eval" : "train");
-    x += 5;
-    draw_field(d, x, y, 7, true, ROLE_TEXT, format_age(s->t_us - row->started_us, a));
-    x += 7;
-    draw_field(d, x, y, 7, true, ROLE_TEXT, format_count((double)row->tokens, a));
-    x += 7;
-    if (wide) {
-        double seconds = (double)(row->progress_us - row->started_us) / US;
-        draw_field(d, x, y, 7, true, ROLE_DIM,
-                   seconds > 0.5 ? format_count((double)row->tokens / seconds, a) : "-");
-        x += 7;
-        (void)str_format(text, sizeof text, "%d", row->attempt);
-        draw_field(d, x, y, 5, true, row->attempt > 1 ? ROLE_PROGRESS : ROLE_DIM, text);
-        x += 5;
+    double seconds = (double)(row->progress_us - row->started_us) / US;
+    switch (column) {
+    case TAIL_SAMPLE:
+        (void)str_format(out, FORMAT_MAX, "%lld/%lld", (long long)row->step,
+                         (long long)row->sample);
+        return out;
+    case TAIL_ENGINE: return row->engine > 0 ? or_dash(row->engine_name) : "?";
+    case TAIL_POLICY: return format_version(row->policy_version, out);
+    case TAIL_KIND: return row->eval ? "eval" : "train";
+    case TAIL_AGE: return format_age(s->t_us - row->started_us, out);
+    case TAIL_TOKENS: return format_count((double)row->tokens, out);
+    case TAIL_RATE: return seconds > 0.5 ? format_count((double)row->tokens / seconds, out) : "-";
+    case TAIL_TRY: (void)str_format(out, FORMAT_MAX, "%d", row->attempt); return out;
+    default: return "";
     }
-    draw_text(d, x + 2, y, role, why);
 }
 
-static void draw_summary(const Draw *d, int y, const Screen *screen)
+/* Titles when `row` is NULL. Returns where the reason stands. */
+static int draw_cells(const Draw *d, int y, const Snapshot *s, const TailRow *row)
 {
-    const TailList *tail = &screen->s->tail;
-    SegmentLine line = {.count = 0};
-    char a[FORMAT_MAX];
-    char text[SEGMENT_TEXT];
-    size_t used = 0;
-    int64_t most = 1;
-    for (int i = 0; i < 8; i++) {
-        most = tail->age_histogram[i] > most ? tail->age_histogram[i] : most;
+    char text[FORMAT_MAX];
+    int x = 2;
+    for (int i = 0; i < TAIL_COLUMNS; i++) {
+        const TailColumn *column = &tail_columns[i];
+        if (column->wide && d->r.w < 70) {
+            continue;
+        }
+        draw_field(d, x, y, column->w - (column->right ? 0 : 1), column->right,
+                   row ? ROLE_TEXT : ROLE_DIM, row ? tail_cell(s, row, i, text) : column->title);
+        x += column->w;
     }
-    text[0] = '\0';
-    for (int i = 0; i < 8 && used + 24 < sizeof text; i++) {
+    return x + 2;
+}
+
+static void draw_row(const Draw *d, int y, const Screen *screen, const TailRow *row, bool cursor)
+{
+    char why[96];
+    Role role = why_slow(screen->s, row, why, sizeof why);
+    int x = draw_cells(d, y, screen->s, row);
+    draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
+    if (d->r.w < 70 && row->eval) {
+        x += draw_text(d, x, y, ROLE_PROGRESS, why[0] ? "eval, " : "eval");
+    }
+    draw_text(d, x, y, role, why);
+}
+
+static void draw_ages(const Draw *d, int y, const TailList *tail)
+{
+    char a[FORMAT_MAX];
+    char b[FORMAT_MAX];
+    int x = draw_text(d, 0, y, ROLE_DIM, "ages");
+    for (int i = 0; i < 8; i++) {
         if (tail->age_histogram[i] > 0) {
-            (void)str_format(text + used, sizeof text - used, "%s%s:%lld", used ? "  " : "",
-                             format_seconds(i * tail->age_bucket_s, a),
-                             (long long)tail->age_histogram[i]);
-            used = strlen(text);
+            x += draw_f(d, x, y, ROLE_DIM, "  %s:%s", i ? format_seconds(i * tail->age_bucket_s, a)
+                        : "0s", format_count((double)tail->age_histogram[i], b));
         }
     }
-    segment_add(&line, 1, ROLE_DIM, "ages from %s", text);
-    segment_add(&line, 0, ROLE_TEXT, "groups %lld of %lld", (long long)tail->groups_complete,
-                (long long)tail->groups_total);
-    segment_add(&line, 2, tail->groups_blocked_by_one > 0 ? ROLE_PROGRESS : ROLE_DIM,
+}
+
+static void draw_groups(const Draw *d, int y, const TailList *tail)
+{
+    SegmentLine line = {.count = 0};
+    segment_add(&line, 0, ROLE_TEXT, "groups complete %lld of %lld",
+                (long long)tail->groups_complete, (long long)tail->groups_total);
+    segment_add(&line, 1, tail->groups_blocked_by_one > 0 ? ROLE_PROGRESS : ROLE_DIM,
                 "blocked by one sample: %lld", (long long)tail->groups_blocked_by_one);
-    (void)segment_draw(d, y, d->r.w, 2, &line);
+    (void)segment_draw(d, y, d->r.w, 3, &line);
 }
 
 void tail_draw(const Draw *d, const Screen *screen)
@@ -107,18 +128,15 @@ void tail_draw(const Draw *d, const Screen *screen)
     (void)str_format(right, sizeof right, "%lld in flight%s", (long long)tail->total,
                      tail->total > tail->count ? ", the oldest shown" : "");
     Draw body = pane_frame(d, screen, PANE_TAIL, "LONG TAIL  oldest in flight", right);
-    draw_text(&body, 2, 0, ROLE_DIM, "STEP/SAMPLE  ENGINE   POL   KIND     AGE TOKENS");
-    if (body.r.w >= 70) {
-        draw_text(&body, 48, 0, ROLE_DIM, "  TOK/S  TRY");
-    }
-    draw_text(&body, body.r.w >= 70 ? 63 : 51, 0, ROLE_DIM, "WHY");
+    int why = draw_cells(&body, 0, screen->s, NULL);
+    draw_text(&body, why, 0, ROLE_DIM, "WHY");
     if (count == 0) {
         draw_text(&body, 2, 1, ROLE_DIM,
                   tail->total > 0 ? "no row matches the filter; Esc clears it"
                                   : "no sample is in flight at this moment");
     }
-    bool summary = body.r.h >= 6;
-    int rows = body.r.h - 1 - (summary ? 1 : 0);
+    int summary = body.r.h >= 8 ? 2 : body.r.h >= 5 ? 1 : 0;
+    int rows = body.r.h - 1 - summary;
     int place = model_place(m, screen->s, PANE_TAIL);
     int top = scroll_top(place, count, rows);
     for (int i = 0; i < rows && top + i < count; i++) {
@@ -129,7 +147,10 @@ void tail_draw(const Draw *d, const Screen *screen)
             surface_cursor(body.surface, body.r.x, body.r.y + 1 + i);
         }
     }
-    if (summary) {
-        draw_summary(&body, body.r.h - 1, screen);
+    if (summary > 0) {
+        draw_groups(&body, body.r.h - 1, tail);
+    }
+    if (summary > 1) {
+        draw_ages(&body, body.r.h - 2, tail);
     }
 }

@@ -173,5 +173,5 @@ void timeline_draw(const Draw *d, const Screen *screen)
         }
     }
     draw_text(&body, 0, body.r.h - 1, ROLE_DIM,
-              "g generate  s score  t train  w publish  y sync  e eval  v save  = paused");
+              "g gen  s score  t train  w publish  y sync  e eval  v save");
 }

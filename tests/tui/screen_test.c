@@ -1,0 +1,152 @@
+/* Golden screens: each is a text block and a role block of the same shape, in tests/tui/golden.
+ * UPDATE=1 in the environment rewrites them:
+ *   UPDATE=1 build/.../tests/tui_screen_test
+ * A golden file changes only in a commit that says why. */
+#include "core/base/fs.h"
+#include "tests/harness.h"
+#include "tests/tui/fixture.h"
+
+static void compare(const char *name, const Surface *surface)
+{
+    Text now;
+    Text then;
+    Fault fault = {0};
+    char file[160];
+    text_init(&now, 1 << 20);
+    text_init(&then, 1 << 20);
+    surface_dump_text(surface, &now);
+    (void)text_add_c(&now, "---- roles ----\n");
+    surface_dump_roles(surface, &now);
+    (void)snprintf(file, sizeof file, "%s/tests/tui/golden/%s.txt", ROLLTOP_SOURCE, name);
+    const char *update = getenv("UPDATE");
+    if (update && update[0] == '1') {
+        CHECK(fs_write_atomic(file, now.p, now.n, &fault) == ERR_OK);
+    } else {
+        CHECK(fs_read(file, &then, &fault) == ERR_OK);
+        if (strcmp(text_c(&now), text_c(&then)) != 0) {
+            printf("%s differs; this is the screen now:\n%s", name, text_c(&now));
+        }
+        CHECK(strcmp(text_c(&now), text_c(&then)) == 0);
+    }
+    text_free(&now);
+    text_free(&then);
+}
+
+static void keys(Model *model, Snapshot *s, const char *text)
+{
+    int64_t now = FIXTURE_T;
+    for (; *text; text++) {
+        int key = *text == '\n' ? TK_ENTER : *text == '\t' ? TK_TAB : *text;
+        now += 400000;
+        (void)model_key(model, s, key, now);
+    }
+}
+
+static void shot(const char *name, int w, int h, bool ascii, bool control, bool replay,
+                 const char *pressed)
+{
+    static Snapshot s;
+    fixture_fill(&s);
+    fixture_sample(&s);
+    Model *model = fixture_model(control, replay);
+    Surface *surface = surface_new(w, h, ascii);
+    (void)model_resize(model, w, h);
+    (void)model_observe(model, &s, FIXTURE_T);
+    keys(model, &s, pressed);
+    (void)model_observe(model, &s, FIXTURE_T);
+    screen_draw(model, &s, FIXTURE_T + 1000000, surface);
+    compare(name, surface);
+    surface_free(surface);
+    model_free(model);
+}
+
+static void sizes(void)
+{
+    static const int all[][2] = {{80, 24}, {120, 40}, {200, 60}, {60, 16}, {44, 9}};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        for (int ascii = 0; ascii < 2; ascii++) {
+            char name[64];
+            (void)snprintf(name, sizeof name, "live-%dx%d%s", all[i][0], all[i][1],
+                           ascii ? "-c" : "");
+            shot(name, all[i][0], all[i][1], ascii == 1, true, false, "");
+        }
+    }
+}
+
+static void panes(void)
+{
+    static const char *const names[] = {"tail", "timeline", "events", "policies", "learning",
+                                        "commands"};
+    for (int i = 0; i < 6; i++) {
+        char name[64];
+        char key[2] = {(char)('2' + i), '\0'};
+        (void)snprintf(name, sizeof name, "pane-%s-80x24", names[i]);
+        shot(name, 80, 24, false, true, false, key);
+    }
+    shot("second-120x40", 120, 40, false, true, false, "5");
+    shot("zoom-learning-120x40", 120, 40, false, true, false, "6o");
+}
+
+static void replay(void)
+{
+    shot("replay-80x24", 80, 24, false, true, true, "");
+    shot("replay-120x40", 120, 40, false, false, true, "");
+    shot("readonly-80x24", 80, 24, false, false, false, "R");
+}
+
+static void details(void)
+{
+    shot("detail-engine-80x24", 80, 24, false, true, false, "jjj\n");
+    shot("detail-sample-80x24", 80, 24, false, true, false, "2\n");
+    shot("detail-sample-80x24-c", 80, 24, true, true, false, "2\n");
+    shot("detail-step-80x24", 80, 24, false, true, false, "3j\n");
+    shot("detail-policy-80x24", 80, 24, false, true, false, "5j\n");
+    shot("detail-alert-80x24", 80, 24, false, true, false, "!");
+    shot("detail-command-80x24", 80, 24, false, true, false, "7\n");
+    shot("help-80x24", 80, 24, false, true, false, "?");
+}
+
+static void boxes(void)
+{
+    shot("confirm-restart-80x24", 80, 24, false, true, false, "R\tecc errors\t0");
+    shot("confirm-pause-80x24", 80, 24, false, true, false, "/eng-06\nP");
+    shot("confirm-many-80x24", 80, 24, false, true, false, "jj  R");
+    shot("confirm-stop-80x24", 80, 24, false, true, false, ":arm 5m\n:stop\n");
+    shot("quit-80x24", 80, 24, false, true, false, "qst");
+    shot("filter-none-80x24", 80, 24, false, true, false, "/nothing");
+}
+
+static void empty(void)
+{
+    static Snapshot s;
+    memset(&s, 0, sizeof s);
+    Model *model = fixture_model(true, false);
+    Surface *surface = surface_new(80, 24, false);
+    (void)model_observe(model, &s, FIXTURE_T);
+    screen_draw(model, &s, FIXTURE_T, surface);
+    compare("empty-80x24", surface);
+    s.ready = true;
+    s.t_us = FIXTURE_T;
+    s.run.name = "demo";
+    s.run.core_alive = true;
+    s.header.last_fact_us = FIXTURE_T - S(12);
+    s.header.policy_version = s.header.trainer_version = -1;
+    s.header.tail_max_s = -1;
+    (void)fault_set(&s.fault, ERR_STATE, NULL, "database is locked by another writer");
+    (void)model_observe(model, &s, FIXTURE_T);
+    screen_draw(model, &s, FIXTURE_T, surface);
+    compare("lost-80x24", surface);
+    surface_free(surface);
+    model_free(model);
+}
+
+int main(void)
+{
+    RUN(sizes);
+    RUN(panes);
+    RUN(replay);
+    RUN(details);
+    RUN(boxes);
+    RUN(empty);
+    return test_end();
+}
