@@ -55,7 +55,8 @@ const StoreMarks *store_marks(const Store *store);
 
 /* ---- names -------------------------------------------------------------------------------- */
 
-/* One X-macro per enumeration: enum, stored word and console word come from it. */
+/* One X-macro per enumeration: enum, stored word and console word come from it. The position is
+ * what the file holds, so new words go to the end; a file with other words is refused. */
 #define ENGINE_STATES(X)                                                                          \
     X(ENGINE_UP, "up") X(ENGINE_BUSY, "busy") X(ENGINE_SLOW, "slow") X(ENGINE_STUCK, "stuck")     \
     X(ENGINE_PAUSED, "paused") X(ENGINE_LOADING, "loading") X(ENGINE_STALE, "stale")              \
