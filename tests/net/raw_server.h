@@ -107,11 +107,14 @@ static inline void raw_serve(int fd, int connection, RawHandler handler, void *u
     }
 }
 
-static inline RawServer raw_server_start(RawHandler handler, void *user)
+/* `port` 0: any free one. */
+static inline RawServer raw_server_start_at(int port, RawHandler handler, void *user)
 {
     RawServer server = {-1, 0};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET};
+    int reuse = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof reuse);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address;
     if (fd < 0 || bind(fd, (struct sockaddr *)&address, size) != 0 || listen(fd, 512) != 0
@@ -122,6 +125,9 @@ static inline RawServer raw_server_start(RawHandler handler, void *user)
     server.port = ntohs(address.sin_port);
     fflush(NULL);
     server.pid = fork();
+    if (server.pid > 0) {
+        setpgid(server.pid, server.pid); /* both sides: whoever comes first */
+    }
     if (server.pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         signal(SIGCHLD, SIG_IGN);
@@ -147,10 +153,21 @@ static inline RawServer raw_server_start(RawHandler handler, void *user)
     return server;
 }
 
+static inline RawServer raw_server_start(RawHandler handler, void *user)
+{
+    return raw_server_start_at(0, handler, user);
+}
+
+/* To the server and all its connections. */
+static inline void raw_server_signal(const RawServer *server, int signal_number)
+{
+    kill(-server->pid, signal_number);
+}
+
 static inline void raw_server_stop(RawServer *server)
 {
     if (server->pid > 0) {
-        kill(server->pid, SIGKILL);
+        kill(-server->pid, SIGKILL);
         waitpid(server->pid, NULL, 0);
         server->pid = -1;
     }

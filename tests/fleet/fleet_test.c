@@ -1,0 +1,352 @@
+/* Fleet driver against engine processes that are really killed, frozen and replaced, with a real
+ * log behind it. */
+#include "core/fleet/fleet.h"
+#include "core/base/clock.h"
+#include "core/base/fs.h"
+#include "core/base/mem.h"
+#include "store/view.h"
+#include "tests/harness.h"
+#include "tests/net/raw_server.h"
+
+#include <stdlib.h>
+
+typedef struct EngineSetup { /* what the child says of itself */
+    int slow_pause_ms;
+} EngineSetup;
+
+static bool engine(const RawRequest *r, void *user)
+{
+    const EngineSetup *setup = user;
+    char body[256];
+    if (strcmp(r->path, "/server_info") == 0) {
+        snprintf(body, sizeof body, "{\"version\":\"t\",\"pid\":%d,\"start_time\":\"%d\"}",
+                 (int)getppid(), (int)getpgrp()); /* the accepting process is the engine */
+        raw_reply(r->fd, 200, "", body);
+    } else if (strcmp(r->path, "/model_info") == 0) {
+        raw_reply(r->fd, 200, "", "{\"model_path\":\"m\",\"weight_version\":\"5\"}");
+    } else if (strncmp(r->path, "/v1/loads", 9) == 0) {
+        raw_reply(r->fd, 200, "", "{\"loads\":[{\"num_running_reqs\":0,\"num_waiting_reqs\":0}]}");
+    } else if (strcmp(r->path, "/pause_generation") == 0) {
+        raw_sleep_ms(setup->slow_pause_ms);
+        raw_reply(r->fd, 200, "", "{\"message\":\"Generation paused\",\"status\":\"ok\"}");
+    } else if (strcmp(r->path, "/continue_generation") == 0) {
+        raw_reply(r->fd, 200, "", "{\"message\":\"Generation continued\",\"status\":\"ok\"}");
+    } else if (strcmp(r->path, "/flush_cache") == 0 || strcmp(r->path, "/ping") == 0
+               || strcmp(r->path, "/health_generate") == 0) {
+        raw_reply(r->fd, 200, "", "");
+    } else if (strcmp(r->path, "/health") == 0) {
+        raw_reply(r->fd, 200, "", "{\"status\":\"healthy\",\"instances\":[]}");
+    } else {
+        raw_reply(r->fd, 404, "", "{\"detail\":\"Not Found\"}");
+    }
+    return true;
+}
+
+typedef struct Seen {
+    EngineState state[8];
+    int changes[8];
+    int64_t incarnation[8];
+    int frontend_ups, frontend_downs;
+} Seen;
+
+static uv_loop_t loop;
+static HttpClient *client;
+static Store *store;
+static Fleet *fleet;
+static Seen seen;
+static char log_path[128];
+static EngineSetup setup;
+static uv_timer_t alarm_timer;
+
+static void on_state(int index, EngineState before, EngineState now, const char *reason,
+                     void *user)
+{
+    (void)user;
+    CHECK(before != now && reason[0] != '\0');
+    CHECK_I64(fleet_engine(fleet, index).state, now);
+    seen.state[index] = now;
+    seen.changes[index]++;
+}
+
+static void on_incarnation(int index, int64_t incarnation, void *user)
+{
+    (void)user;
+    seen.incarnation[index] = incarnation;
+}
+
+static void on_frontend(bool up, const char *reason, void *user)
+{
+    (void)user;
+    CHECK(reason[0] != '\0');
+    seen.frontend_ups += up ? 1 : 0;
+    seen.frontend_downs += up ? 0 : 1;
+}
+
+static void on_alarm(uv_timer_t *timer)
+{
+    (void)timer;
+}
+
+/* Runs the loop until the engine has the state; gives the milliseconds, at most `limit_ms`. */
+static int64_t until(int index, EngineState wanted, int64_t limit_ms)
+{
+    int64_t from = clock_mono_us();
+    while (fleet_engine(fleet, index).state != wanted
+           && clock_mono_us() - from < limit_ms * 1000) {
+        uv_timer_start(&alarm_timer, on_alarm, 20, 0);
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    CHECK_STR(engine_state_name(fleet_engine(fleet, index).state), engine_state_name(wanted));
+    return (clock_mono_us() - from) / 1000;
+}
+
+static void run_ms(int64_t ms)
+{
+    int64_t from = clock_mono_us();
+    while (clock_mono_us() - from < ms * 1000) {
+        uv_timer_start(&alarm_timer, on_alarm, 20, 0);
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+}
+
+static void fleet_start(const char *frontend)
+{
+    FleetConfig config = {.frontend_url = frontend, .probe = probe_settings_default(),
+                          .first_engine_id = 1};
+    FleetEvents events = {on_state, on_incarnation, on_frontend, NULL};
+    Fault fault = {0};
+    memset(&seen, 0, sizeof seen);
+    CHECK_I64(fleet_new(&loop, client, store, &config, &events, &fleet, &fault), ERR_OK);
+}
+
+static int add(const char *name, int port)
+{
+    char address[64];
+    int index = -1;
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    CHECK_I64(fleet_add(fleet, name, address, true, &index, NULL), ERR_OK);
+    return index;
+}
+
+static int answers;
+static EngineAnswer last;
+static int64_t last_us;
+
+static void on_answer(const EngineAnswer *a, void *user)
+{
+    (void)user;
+    answers++;
+    last = *a;
+    last_us = clock_mono_us();
+}
+
+static void killed_frozen_replaced(void)
+{
+    RawServer a = raw_server_start(engine, &setup);
+    RawServer b = raw_server_start(engine, &setup);
+    char frontend[64];
+    snprintf(frontend, sizeof frontend, "http://127.0.0.1:%d", b.port);
+    fleet_start(frontend);
+    int ia = add("eng-00", a.port);
+    int ib = add("eng-01", b.port);
+    CHECK_I64(ia, 0);
+    CHECK_I64(ib, 1);
+    CHECK_I64(add("eng-00", a.port), 0); /* the same again is the same slot */
+    CHECK(until(ia, ENGINE_UP, 5000) < 2000);
+    CHECK(until(ib, ENGINE_UP, 5000) < 2000);
+    CHECK_I64(seen.incarnation[ia], 1);
+    run_ms(600);
+    CHECK(fleet_frontend_up(fleet));
+    CHECK_I64(fleet_engine(fleet, ia).reported_version, 5);
+    CHECK_I64(fleet_find(fleet, fleet_engine(fleet, ib).address), ib);
+    fleet_set_verified(fleet, ia, 5);
+    fleet_set_admitted(fleet, ia, true);
+    raw_server_stop(&a); /* SIGKILL */
+    int64_t ms = until(ia, ENGINE_DEAD, 10000);
+    printf("     killed engine seen after %lld ms\n", (long long)ms);
+    CHECK(ms < 3000);
+    a = raw_server_start_at(a.port, engine, &setup); /* another process at the same address */
+    CHECK(until(ia, ENGINE_UP, 5000) < 3000);
+    CHECK_I64(seen.incarnation[ia], 2);
+    CHECK_I64(fleet_engine(fleet, ia).verified_version, -1);
+    CHECK(!fleet_engine(fleet, ia).admitted);
+    raw_server_signal(&b, SIGSTOP);
+    ms = until(ib, ENGINE_DEAD, 10000);
+    printf("     frozen engine seen after %lld ms\n", (long long)ms);
+    CHECK(ms < 3100); /* 3 s, and the step of this test's clock */
+    run_ms(500);
+    CHECK(!fleet_frontend_up(fleet));
+    raw_server_signal(&b, SIGCONT);
+    CHECK(until(ib, ENGINE_UP, 8000) < 4000);
+    CHECK_I64(seen.incarnation[ib], 1); /* thawed, not replaced */
+    run_ms(700);
+    CHECK_I64(seen.frontend_ups, 2);
+    CHECK_I64(seen.frontend_downs, 1);
+    fleet_note_exit(fleet, ib, "signal 9"); /* the parent saw it first */
+    CHECK_I64(fleet_engine(fleet, ib).state, ENGINE_DEAD);
+    fleet_remove(fleet, ib, "taken out");
+    CHECK_I64(fleet_engine(fleet, ib).state, ENGINE_GONE);
+    int changes = seen.changes[ib];
+    run_ms(700);
+    CHECK_I64(seen.changes[ib], changes);
+    raw_server_stop(&a);
+    raw_server_stop(&b);
+}
+
+static void bad_addresses(void)
+{
+    static const char *const bad[] = {"", "/", "a b:1", "x\"y:1", NULL};
+    for (size_t i = 0; i < 5; i++) {
+        int index = -1;
+        Fault fault = {0};
+        CHECK_I64(fleet_add(fleet, "eng-09", bad[i], false, &index, &fault), ERR_ARG);
+        CHECK(fault.hint[0] != '\0');
+    }
+}
+
+static void the_log_has_it_all(void)
+{
+    CHECK_I64(store_wait(store, store_ticket(store), 5000, NULL), ERR_OK);
+    View *view = NULL;
+    Arena *arena = arena_new(16 << 20);
+    CHECK_I64(view_open(log_path, &view, NULL), ERR_OK);
+    EngineList list = view_engines(view, clock_wall_us(), 0, 1000000, arena);
+    CHECK_I64(list.count, 2);
+    if (list.count == 2) {
+        CHECK_STR(list.rows[0].name, "eng-00");
+        CHECK_I64(list.rows[0].incarnation, 2);
+        CHECK_I64(list.rows[1].state, ENGINE_GONE);
+        CHECK(list.rows[0].seen_us > 0);
+    }
+    arena_free(arena);
+    view_close(view);
+}
+
+/* The next life of the core finds its engines again and trusts none of them. */
+static void a_resumed_core_counts_on(void)
+{
+    fleet_free(fleet);
+    run_ms(50);
+    store_close(store);
+    StoreConfig config = {0};
+    CHECK_I64(store_open(log_path, &config, &store, NULL), ERR_OK);
+    RawServer a = raw_server_start(engine, &setup);
+    fleet_start(NULL);
+    CHECK_I64(fleet_count(fleet), 2);
+    CHECK_I64(fleet_engine(fleet, 0).state, ENGINE_GONE);
+    int index = add("eng-00", a.port);
+    CHECK_I64(index, 0);
+    until(index, ENGINE_UP, 5000);
+    CHECK_I64(fleet_engine(fleet, index).incarnation, 3);
+    CHECK_I64(fleet_engine(fleet, index).verified_version, -1);
+    CHECK_I64(add("eng-02", a.port), 2);
+    raw_server_stop(&a);
+}
+
+static void control_calls(void)
+{
+    setup.slow_pause_ms = 1200;
+    RawServer a = raw_server_start(engine, &setup);
+    int index = add("eng-03", a.port);
+    until(index, ENGINE_UP, 5000);
+    EngineCall pause = {.kind = ENGINE_PAUSE, .text = "retract"};
+    EngineCall flush = {.kind = ENGINE_FLUSH};
+    EngineCall go_on = {.kind = ENGINE_CONTINUE};
+    CHECK_I64(fleet_call(fleet, index, &pause, on_answer, NULL, NULL), ERR_OK);
+    int64_t from = clock_mono_us();
+    int count = answers;
+    CHECK_I64(fleet_call(fleet, index, &go_on, on_answer, NULL, NULL), ERR_OK);
+    while (answers == count) {
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    CHECK(last_us - from < 600000); /* no call waits for another one, nor for a probe */
+    while (answers < count + 2) {
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    CHECK_I64(last.err, ERR_OK);
+    Fault fault = {0};
+    CHECK_I64(fleet_call(fleet, index, &flush, on_answer, NULL, &fault), ERR_STATE);
+    CHECK(strstr(fault.sentence, "retract") != NULL);
+    CHECK_I64(fleet_call(fleet, index, &go_on, on_answer, NULL, NULL), ERR_OK);
+    while (answers < count + 3) {
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    CHECK_I64(fleet_call(fleet, index, &flush, on_answer, NULL, NULL), ERR_OK);
+    while (answers < count + 4) {
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    CHECK_I64(last.err, ERR_OK);
+    fleet_hold(fleet, index, true, false, true);
+    CHECK_I64(fleet_engine(fleet, index).state, ENGINE_FENCED);
+    fleet_hold(fleet, index, false, false, false);
+    CHECK_I64(fleet_engine(fleet, index).state, ENGINE_UP);
+    CHECK_I64(fleet_call(fleet, index, &pause, on_answer, NULL, NULL), ERR_OK);
+    run_ms(50);
+    fleet_free(fleet); /* with a call under way */
+    CHECK_I64(answers, count + 5);
+    CHECK_I64(last.err, ERR_CANCELLED);
+    run_ms(1500); /* its late answer goes nowhere */
+    CHECK_I64(answers, count + 5);
+    raw_server_stop(&a);
+}
+
+/* A reply that was sent to the old process must not be taken for the new one's. */
+static void a_reply_of_the_old_incarnation_is_dropped(void)
+{
+    setup.slow_pause_ms = 2500;
+    RawServer a = raw_server_start(engine, &setup);
+    fleet_start(NULL);
+    int index = add("eng-04", a.port);
+    until(index, ENGINE_UP, 5000);
+    int64_t before = fleet_engine(fleet, index).incarnation;
+    EngineCall pause = {.kind = ENGINE_PAUSE, .text = "abort"};
+    int count = answers;
+    CHECK_I64(fleet_call(fleet, index, &pause, on_answer, NULL, NULL), ERR_OK);
+    run_ms(100);
+    kill(a.pid, SIGSTOP); /* accepts no more; the child that answers the pause lives on */
+    RawServer b = raw_server_start(engine, &setup);
+    CHECK_I64(add("eng-04", b.port), index); /* rescheduled: same name, new address */
+    until(index, ENGINE_UP, 2000);
+    CHECK_I64(fleet_engine(fleet, index).incarnation, before + 1);
+    while (answers == count) {
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    CHECK_I64(last.err, ERR_STATE);
+    CHECK(strstr(last.fault.sentence, "replaced") != NULL);
+    fleet_free(fleet);
+    raw_server_stop(&a);
+    raw_server_stop(&b);
+}
+
+int main(void)
+{
+    snprintf(log_path, sizeof log_path, "/tmp/rolltop-fleet-test-%d.db", (int)getpid());
+    StoreConfig config = {0};
+    Fault fault = {0};
+    CHECK_I64(store_open(log_path, &config, &store, &fault), ERR_OK);
+    if (!store) {
+        fault_print(&fault);
+        return test_end();
+    }
+    uv_loop_init(&loop);
+    uv_timer_init(&loop, &alarm_timer);
+    CHECK_I64(http_client_new(&loop, NULL, &client, NULL), ERR_OK);
+    RUN(killed_frozen_replaced);
+    RUN(bad_addresses);
+    RUN(the_log_has_it_all);
+    RUN(a_resumed_core_counts_on);
+    RUN(control_calls);
+    RUN(a_reply_of_the_old_incarnation_is_dropped);
+    http_client_free(client);
+    uv_close((uv_handle_t *)&alarm_timer, NULL);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    CHECK_I64(uv_loop_close(&loop), 0);
+    store_close(store);
+    const char *const tails[] = {"", "-wal", "-shm"};
+    for (int i = 0; i < 3; i++) {
+        char path[160];
+        snprintf(path, sizeof path, "%s%s", log_path, tails[i]);
+        unlink(path);
+    }
+    return test_end();
+}

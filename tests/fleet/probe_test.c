@@ -1,0 +1,361 @@
+/* Probe machine: scripts of answers in virtual time, against what a person would say. */
+#include "core/fleet/probe.h"
+#include "tests/harness.h"
+
+#include <stdlib.h>
+
+typedef enum Mood { HEALTHY, KILLED, FROZEN, STUCK_SCHEDULER, SLOW_ANSWERS, NO_ROUTES } Mood;
+
+/* An engine as its probes see it, and the driver around the machine. */
+typedef struct World {
+    ProbeState p;
+    ProbeSettings s;
+    int64_t now;
+    Mood mood;
+    const char *identity;
+    int64_t version;
+    double running, tokens, used;
+    bool health_fails;
+    double tokens_per_s;
+    struct { bool flying; int64_t sent, lands; Mood mood; } flight[8];
+    int changes, incarnations, sent[8];
+    EngineState last;
+    char reason[128];
+} World;
+
+static World *world_new(void)
+{
+    World *w = calloc(1, sizeof *w);
+    w->s = probe_settings_default();
+    w->now = 50 * 1000000;
+    w->identity = "100/1";
+    w->version = 3;
+    probe_init(&w->p, w->now);
+    w->last = w->p.state;
+    return w;
+}
+
+static void verdict(World *w, ProbeVerdict v)
+{
+    if (v.changed) {
+        w->changes++;
+        CHECK(v.reason[0] != '\0');
+        CHECK(w->p.state != w->last);
+        w->last = w->p.state;
+        memcpy(w->reason, v.reason, sizeof w->reason);
+    }
+    CHECK_I64(w->p.state, w->last); /* never a change in silence */
+    w->incarnations += v.new_incarnation ? 1 : 0;
+    CHECK_I64(w->p.incarnation, w->incarnations);
+}
+
+static void land(World *w, ProbeKind kind)
+{
+    EngineAnswer a;
+    memset(&a, 0, sizeof a);
+    a.took_us = w->now - w->flight[kind].sent;
+    a.weight_version = -1;
+    a.end = HTTP_END_OK;
+    a.status = 200;
+    w->flight[kind].flying = false;
+    if (w->flight[kind].mood == KILLED) {
+        a.end = HTTP_END_REFUSED;
+        a.err = ERR_NET;
+    } else if (w->flight[kind].mood == FROZEN) {
+        a.end = HTTP_END_TIMEOUT_TOTAL;
+        a.err = ERR_TIMEOUT;
+    } else if (kind == PROBE_HEALTH && (w->health_fails || w->mood == STUCK_SCHEDULER)) {
+        a.err = ERR_PEER;
+        a.status = 503;
+    } else if (w->mood == NO_ROUTES && kind != PROBE_PING) {
+        a.err = ERR_UNSUPPORTED;
+        a.status = 404;
+    } else if (kind == PROBE_SERVER) {
+        snprintf(a.text, sizeof a.text, "%s", w->identity);
+    } else if (kind == PROBE_MODEL) {
+        a.weight_version = w->version;
+    } else if (kind == PROBE_LOADS) {
+        a.known_running = true;
+        a.running = w->running;
+        a.used_tokens = w->used;
+    } else if (kind == PROBE_METRICS) {
+        a.known_tokens = true;
+        a.gen_tokens_total = w->tokens;
+    }
+    snprintf(a.outcome, sizeof a.outcome, "%s", a.err ? a.end ? http_end_name(a.end) : "http 503"
+                                                      : "ok");
+    verdict(w, probe_answer(&w->p, &w->s, kind, &a, w->now));
+}
+
+/* Runs for `ms` in steps of 100 ms, as the driver's timer does. */
+static void run(World *w, int64_t ms)
+{
+    for (int64_t end = w->now + ms * 1000; w->now < end;) {
+        w->now += 100000;
+        if (w->mood == HEALTHY || w->mood == SLOW_ANSWERS) {
+            w->tokens += w->tokens_per_s / 10;
+            w->used += w->tokens_per_s / 10;
+        }
+        for (int k = 0; k < 8; k++) {
+            if (w->flight[k].flying && w->flight[k].lands <= w->now) {
+                land(w, (ProbeKind)k);
+            }
+        }
+        verdict(w, probe_tick(&w->p, &w->s, w->now));
+        unsigned due = probe_due(&w->p, &w->s, w->now);
+        for (int k = 0; k < 8; k++) {
+            if (due & 1u << k) {
+                int64_t takes = w->mood == KILLED ? 0 : w->mood == SLOW_ANSWERS ? 2200000 : 1000;
+                takes = k == PROBE_HEALTH && w->mood == HEALTHY && !w->health_fails ? 1000000
+                                                                                  : takes;
+                takes = w->mood == FROZEN ? probe_timeout_ms(&w->s, (ProbeKind)k) * 1000 : takes;
+                takes = k == PROBE_HEALTH && (w->health_fails || w->mood == STUCK_SCHEDULER)
+                            ? 20000000 : takes;
+                CHECK(!w->flight[k].flying); /* one of a kind at a time */
+                w->flight[k].flying = true;
+                w->flight[k].sent = w->now;
+                w->flight[k].lands = w->now + takes;
+                w->flight[k].mood = w->mood;
+                w->sent[k]++;
+            }
+        }
+    }
+}
+
+/* Milliseconds until the state is `wanted`, at most `limit_ms`. */
+static int64_t until(World *w, EngineState wanted, int64_t limit_ms)
+{
+    int64_t from = w->now;
+    while (w->p.state != wanted && w->now - from < limit_ms * 1000) {
+        run(w, 100);
+    }
+    CHECK_STR(engine_state_name(w->p.state), engine_state_name(wanted));
+    return (w->now - from) / 1000;
+}
+
+static void a_new_engine_comes_up(void)
+{
+    World *w = world_new();
+    w->mood = KILLED;
+    run(w, 60000);
+    CHECK_I64(w->p.state, ENGINE_STARTING); /* nothing listens yet: that is no death */
+    CHECK_I64(w->incarnations, 0);
+    CHECK_I64(w->sent[PROBE_LOADS], 0);
+    w->mood = HEALTHY;
+    CHECK(until(w, ENGINE_UP, 5000) <= 1500);
+    CHECK_I64(w->incarnations, 1);
+    run(w, 3000);
+    CHECK_I64(w->p.reported_version, 3);
+    int before = w->changes;
+    run(w, 600000);
+    CHECK_I64(w->changes, before); /* ten quiet minutes */
+    free(w);
+}
+
+static World *world_up(void)
+{
+    World *w = world_new();
+    until(w, ENGINE_UP, 5000);
+    w->running = 4;
+    w->tokens_per_s = 200;
+    run(w, 5000);
+    CHECK_I64(w->p.state, ENGINE_UP);
+    return w;
+}
+
+static void a_killed_engine_is_dead_within_3_s(void)
+{
+    for (int phase = 0; phase < 10; phase++) {
+        World *w = world_up();
+        run(w, phase * 100);
+        w->mood = KILLED;
+        CHECK(until(w, ENGINE_DEAD, 10000) <= 3000);
+        CHECK(strstr(w->reason, "refused") != NULL);
+        run(w, 20000);
+        CHECK_I64(w->p.state, ENGINE_DEAD);
+        w->mood = HEALTHY; /* another process at the same place */
+        w->identity = "200/2";
+        w->version = -1;
+        w->tokens = 0;
+        CHECK(until(w, ENGINE_UP, 5000) <= 2000);
+        CHECK_I64(w->incarnations, 2);
+        run(w, 3000);
+        CHECK_I64(w->p.reported_version, -1);
+        free(w);
+    }
+}
+
+static void a_frozen_engine_is_dead_within_3_s(void)
+{
+    World *w = world_up();
+    w->mood = FROZEN;
+    CHECK(until(w, ENGINE_STALE, 10000) <= 2000);
+    CHECK(until(w, ENGINE_DEAD, 10000) <= 1500);
+    run(w, 30000);
+    w->mood = HEALTHY; /* thawed: the same process, no new incarnation */
+    CHECK(until(w, ENGINE_UP, 10000) <= 4000);
+    CHECK_I64(w->incarnations, 1);
+    free(w);
+}
+
+static void a_quick_restart_between_two_probes_is_seen(void)
+{
+    World *w = world_up();
+    w->identity = "101/9"; /* no probe ever failed */
+    w->version = -1;
+    run(w, 2500);
+    CHECK_I64(w->incarnations, 2);
+    CHECK_I64(w->p.state, ENGINE_UP);
+    free(w);
+}
+
+static void one_dropped_connection_changes_nothing(void)
+{
+    World *w = world_up();
+    EngineAnswer a;
+    memset(&a, 0, sizeof a);
+    a.end = HTTP_END_RESET;
+    a.err = ERR_NET;
+    int before = w->changes;
+    verdict(w, probe_answer(&w->p, &w->s, PROBE_PING, &a, w->now));
+    run(w, 5000);
+    CHECK_I64(w->changes, before);
+    CHECK_I64(w->incarnations, 1);
+    free(w);
+}
+
+/* Incident 7: HTTP is well, the scheduler is not. */
+static void health_that_lies_is_stuck(void)
+{
+    World *w = world_up();
+    w->mood = STUCK_SCHEDULER;
+    int64_t ms = until(w, ENGINE_STUCK, 60000);
+    CHECK(ms >= 18000 && ms <= 22000);
+    CHECK(strstr(w->reason, "4 running") != NULL);
+    w->mood = HEALTHY;
+    CHECK(until(w, ENGINE_UP, 30000) <= 30000);
+    free(w);
+    w = world_up(); /* the same with nothing to do: only its own health probe can tell */
+    w->running = 0;
+    w->tokens_per_s = 0;
+    run(w, 60000);
+    CHECK_I64(w->p.state, ENGINE_UP);
+    free(w);
+}
+
+/* Incident 8: 503 under load while tokens come. */
+static void a_busy_engine_is_not_dead(void)
+{
+    World *w = world_up();
+    w->health_fails = true;
+    run(w, 120000);
+    CHECK_I64(w->p.state, ENGINE_BUSY);
+    w->health_fails = false;
+    CHECK(until(w, ENGINE_UP, 40000) <= 40000);
+    w->mood = SLOW_ANSWERS; /* each answer takes 2.2 s */
+    run(w, 5000);
+    for (int i = 0; i < 300; i++) {
+        run(w, 100);
+        CHECK(w->p.state == ENGINE_SLOW || w->p.state == ENGINE_STALE);
+    }
+    w->mood = FROZEN; /* its HTTP loop stands still, but its tokens arrive on our streams */
+    for (int i = 0; i < 100; i++) {
+        run(w, 100);
+        verdict(w, probe_tokens(&w->p, &w->s, w->now));
+        CHECK(w->p.state != ENGINE_DEAD && w->p.state != ENGINE_STALE);
+    }
+    CHECK(until(w, ENGINE_DEAD, 5000) <= 3000);
+    free(w);
+}
+
+static void what_we_hold_is_not_judged(void)
+{
+    World *w = world_up();
+    verdict(w, probe_hold(&w->p, &w->s, true, false, false, w->now));
+    CHECK_I64(w->p.state, ENGINE_PAUSED);
+    w->tokens_per_s = 0; /* figures freeze, generation health would wait at the gate */
+    w->health_fails = true;
+    int health = w->sent[PROBE_HEALTH];
+    run(w, 120000);
+    CHECK_I64(w->p.state, ENGINE_PAUSED);
+    CHECK_I64(w->sent[PROBE_HEALTH], health);
+    verdict(w, probe_hold(&w->p, &w->s, true, true, false, w->now));
+    CHECK_I64(w->p.state, ENGINE_LOADING);
+    verdict(w, probe_hold(&w->p, &w->s, true, true, true, w->now));
+    CHECK_I64(w->p.state, ENGINE_FENCED);
+    w->health_fails = false;
+    w->tokens_per_s = 200;
+    verdict(w, probe_hold(&w->p, &w->s, false, false, false, w->now));
+    CHECK_I64(w->p.state, ENGINE_UP);
+    run(w, 5000);
+    CHECK_I64(w->p.state, ENGINE_UP);
+    verdict(w, probe_hold(&w->p, &w->s, true, false, false, w->now));
+    w->mood = KILLED; /* death is still seen while held */
+    CHECK(until(w, ENGINE_DEAD, 5000) <= 3000);
+    w->mood = HEALTHY;
+    w->identity = "300/3"; /* the new process is not paused */
+    CHECK(until(w, ENGINE_UP, 5000) <= 3000);
+    free(w);
+}
+
+static void the_parent_knows_first(void)
+{
+    World *w = world_up();
+    verdict(w, probe_exit(&w->p, "signal 9", w->now));
+    CHECK_I64(w->p.state, ENGINE_DEAD);
+    CHECK_STR(w->reason, "signal 9");
+    w->mood = KILLED;
+    run(w, 10000);
+    CHECK_I64(w->p.state, ENGINE_DEAD);
+    w->mood = HEALTHY; /* even if it claimed to be the same */
+    CHECK(until(w, ENGINE_UP, 5000) <= 2000);
+    CHECK_I64(w->incarnations, 2);
+    free(w);
+}
+
+static void without_an_identity_counters_tell(void)
+{
+    World *w = world_new();
+    w->mood = NO_ROUTES;
+    until(w, ENGINE_UP, 5000);
+    CHECK_I64(w->incarnations, 1);
+    run(w, 10000);
+    w->mood = KILLED;
+    until(w, ENGINE_DEAD, 5000);
+    w->mood = NO_ROUTES;
+    until(w, ENGINE_UP, 5000);
+    CHECK_I64(w->incarnations, 2); /* nobody listened in between */
+    EngineAnswer a;
+    memset(&a, 0, sizeof a);
+    a.known_tokens = true;
+    a.gen_tokens_total = 500;
+    verdict(w, probe_answer(&w->p, &w->s, PROBE_METRICS, &a, w->now));
+    a.gen_tokens_total = 20;
+    verdict(w, probe_answer(&w->p, &w->s, PROBE_METRICS, &a, w->now));
+    CHECK_I64(w->incarnations, 3);
+    a.gen_tokens_total = 25;
+    verdict(w, probe_answer(&w->p, &w->s, PROBE_METRICS, &a, w->now));
+    run(w, 5000);
+    CHECK_I64(w->incarnations, 3);
+    free(w);
+    w = world_up(); /* with an identity a fallen counter alone proves nothing */
+    w->tokens = 0;
+    run(w, 5000);
+    CHECK_I64(w->incarnations, 1);
+    free(w);
+}
+
+int main(void)
+{
+    RUN(a_new_engine_comes_up);
+    RUN(a_killed_engine_is_dead_within_3_s);
+    RUN(a_frozen_engine_is_dead_within_3_s);
+    RUN(a_quick_restart_between_two_probes_is_seen);
+    RUN(one_dropped_connection_changes_nothing);
+    RUN(health_that_lies_is_stuck);
+    RUN(a_busy_engine_is_not_dead);
+    RUN(what_we_hold_is_not_judged);
+    RUN(the_parent_knows_first);
+    RUN(without_an_identity_counters_tell);
+    return test_end();
+}
