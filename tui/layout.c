@@ -46,7 +46,10 @@ static void solve_middle(Layout *out, Rect body, const LayoutWish *wish)
     int left = body.h - top;
     int pair = min_int(max_int(9, left * 3 / 5), 16);
     out->panes[PANE_ENGINES] = (Rect){body.x, body.y, body.w, top};
-    solve_pair(out, (Rect){body.x, body.y + top, body.w, pair}, wish->second);
+    bool asked = wish->focus == PANE_POLICIES || wish->focus == PANE_LEARNING;
+    bool first = wish->focus == PANE_TAIL || wish->focus == PANE_STEPS;
+    solve_pair(out, (Rect){body.x, body.y + top, body.w, pair},
+               asked || (wish->second && !first));
     solve_bottom(out, (Rect){body.x, body.y + top + pair, body.w, left - pair}, wish);
 }
 

@@ -58,13 +58,42 @@ static int draw_phases(const Draw *d, int y, int rows, const Screen *screen, con
     return drawn;
 }
 
+/* Who holds samples longest is what the step waits for: open spans first, then the latest end.
+ * The k-th of that order; the lists are short. */
+static const EngineSpan *holder(const Snapshot *s, int k)
+{
+    bool taken[256] = {false};
+    size_t count = s->span_count < 256 ? s->span_count : 256;
+    size_t best = 0;
+    for (int n = 0; n <= k; n++) {
+        best = count;
+        for (size_t i = 0; i < count; i++) {
+            int64_t end = s->spans[i].to_us > 0 ? s->spans[i].to_us : INT64_MAX;
+            int64_t best_end = best == count          ? -1
+                               : s->spans[best].to_us > 0 ? s->spans[best].to_us
+                                                          : INT64_MAX;
+            if (!taken[i] && end > best_end) {
+                best = i;
+            }
+        }
+        if (best == count) {
+            return NULL;
+        }
+        taken[best] = true;
+    }
+    return &s->spans[best];
+}
+
 static int draw_holders(const Draw *d, int y, int rows, const Screen *screen, const Scale *scale)
 {
     const Snapshot *s = screen->s;
     char text[FORMAT_MAX];
     int drawn = 0;
-    for (size_t i = 0; i < s->span_count && drawn < rows && drawn < ENGINE_ROWS; i++) {
-        const EngineSpan *span = &s->spans[i];
+    while (drawn < rows && drawn < ENGINE_ROWS) {
+        const EngineSpan *span = holder(s, drawn);
+        if (!span) {
+            break;
+        }
         const EngineRow *row = snapshot_engine(s, span->engine);
         const StateLook *look = row ? state_look(state_shown(row, s->t_us)) : NULL;
         bool bad = look && look->rank <= 2;
@@ -76,7 +105,7 @@ static int draw_holders(const Draw *d, int y, int rows, const Screen *screen, co
         drawn++;
     }
     if (s->span_count > (size_t)drawn && drawn > 0) {
-        draw_f(d, 4, y, ROLE_DIM, "%d more engines hold samples", (int)s->span_count - drawn);
+        draw_f(d, 4, y, ROLE_DIM, "%d more engines, done sooner", (int)s->span_count - drawn);
         drawn++;
     }
     return drawn;

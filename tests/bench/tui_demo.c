@@ -1,7 +1,8 @@
 /* The console on a log that this program writes itself: a made-up fleet of N engines with a past
  * of M minutes, growing once a second while the console runs. For looking, and for measuring the
  * first frame and the cost of a refresh. No core is behind it.
- *   bench_tui_demo LOG.db [ENGINES [MINUTES [replay|live|write]]] */
+ *   bench_tui_demo LOG.db [ENGINES [MINUTES [live|write|replay|attach]]]
+ * attach: a second console on a log that another one of these is writing. */
 #include "core/base/clock.h"
 #include "core/base/rng.h"
 #include "store/store.h"
@@ -226,11 +227,11 @@ int main(int argc, char **argv)
     const char *mode = argc > 4 ? argv[4] : "live";
     Fault fault = {0};
     if (argc < 2 || w.engines < 2 || w.engines > 255 || minutes < 1) {
-        fprintf(stderr, "bench_tui_demo LOG.db [ENGINES [MINUTES [replay|live|write]]]\n");
+        fprintf(stderr, "bench_tui_demo LOG.db [ENGINES [MINUTES [live|write|replay|attach]]]\n");
         return 2;
     }
     rng_seed(&w.rng, 1);
-    if (strcmp(mode, "replay") != 0) {
+    if (strcmp(mode, "replay") != 0 && strcmp(mode, "attach") != 0) {
         int64_t seconds = minutes * INT64_C(60);
         (void)remove(argv[1]);
         if (store_open(argv[1], NULL, &w.store, &fault) != ERR_OK) {
