@@ -30,7 +30,8 @@ Err tick_key_at(Db *db, int64_t t_us, Tick *out, Fault *fault);
 /* First tick that is sure to be behind every row of time T; not found: the end of the log. */
 Err tick_after(Db *db, int64_t t_us, Tick *out, Fault *fault);
 
-/* Time of the newest fact at or before T; 0 when there is none. */
+/* Time of the newest fact at or before T; 0 when there is none. Ends of attempts, incidents and
+ * the like, which have no order of their own, count once their second is over. */
 Err db_last_us(Db *db, int64_t t_us, int64_t *out, Fault *fault);
 
 /* What is known of one engine; engine 0 is the frontend. */
