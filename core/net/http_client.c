@@ -299,6 +299,12 @@ static size_t on_curl_header(char *bytes, size_t size, size_t count, void *user)
         call->forced = HTTP_END_TOO_LARGE;
         return 0;
     }
+    if (call->head_whole && call->spec.on_head && !call->queued_end) {
+        int status = http_call_status(call);
+        if (status >= 200) {
+            call->spec.on_head(call, status, call->spec.user);
+        }
+    }
     return n;
 }
 

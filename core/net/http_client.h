@@ -51,6 +51,8 @@ typedef struct HttpRequestSpec {
     int64_t connect_ms, silence_ms, total_ms; /* 0: client's default; < 0: none */
     size_t max_body;         /* 0: client's default */
     bool idempotent;
+    /* The final reply's headers are whole (status below 200 is passed over). May be NULL. */
+    void (*on_head)(HttpCall *call, int status, void *user);
     /* Stream: called with each piece as it comes; return false to cancel. NULL: collect. */
     bool (*on_body)(HttpCall *call, Str piece, void *user);
     void (*on_done)(HttpCall *call, const HttpResult *result, void *user); /* required, once */

@@ -213,9 +213,6 @@ static void synthetic_sample(Core *core, EngineRequest *request, int64_t now_us)
         (void)str_format(garbled, sizeof garbled, "%s%s", core->digest, wrong ? "/garbled" : "");
         request->synthetic_key = synthetic_key(garbled, request->tokens,
                                                (size_t)request->seq.prompt);
-        if (request->has_seed) {
-            request->synthetic_key ^= hash64(&request->seed, sizeof request->seed, 1);
-        }
         request->synthetic_epoch = core->epoch;
     }
     int output = request_output_count(request);
