@@ -364,6 +364,7 @@ static void fill_training(RunPlan *plan)
     int64_t samples = f->rollout_batch_size * f->n_samples_per_prompt;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     c->trainer.load_dir = f->load ? f->load : f->hf_checkpoint;
+    c->trainer.dump_dir = plan->work_dir;
     c->trainer.ref_dir = f->use_kl_loss || f->kl_coef != 0.0 ? f->ref_load : NULL;
     c->trainer.adam = (AdamWConfig){.lr = f->lr, .beta1 = f->adam_beta1, .beta2 = f->adam_beta2,
                                     .eps = f->adam_eps, .weight_decay = f->weight_decay,

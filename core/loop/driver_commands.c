@@ -76,8 +76,12 @@ static void do_pause(Command *c)
         answer(c, true, "done", "what runs is finished, nothing new is started");
         return;
     }
+    if (!d->frontend) {
+        answer(c, false, "refused", "the frontend is not ours; take the engine out there");
+        return;
+    }
     Seat *seat = &d->seats[c->engine];
-    seat->paused = true;
+    seat->paused = true; /* it stays able to load policies, it only gets no work */
     driver_admit(d, c->engine);
     fleet_hold(d->fleet, c->engine, true, false, seat->bring);
     answer(c, true, "done", "gets no new work; what it runs is finished");

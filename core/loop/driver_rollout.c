@@ -18,16 +18,10 @@ static Attempt *attempt_of(RolloutJob *job, int64_t sample)
     return &job->attempts[sample - job->first_sample];
 }
 
-/* "HOST:PORT" or a name, as the frontend says it -> store id; 0 unknown. */
-static int64_t engine_id(const Driver *d, const char *word)
+/* "HOST:PORT" as the frontend says it -> store id; 0 unknown. */
+static int64_t engine_id(const Driver *d, const char *address)
 {
-    for (int i = 0; word[0] && i < fleet_count(d->fleet); i++) {
-        FleetEngine engine = fleet_engine(d->fleet, i);
-        if (strcmp(engine.address, word) == 0 || strcmp(engine.name, word) == 0) {
-            return i + 1;
-        }
-    }
-    return 0;
+    return address[0] ? fleet_find(d->fleet, address) + 1 : 0;
 }
 
 static void on_progress(Generation *g, size_t tokens, void *user)
@@ -35,12 +29,16 @@ static void on_progress(Generation *g, size_t tokens, void *user)
     Attempt *a = user;
     Driver *d = a->job->driver;
     int64_t now = clock_wall_us();
+    int64_t engine = engine_id(d, generate_engine(g));
+    if (engine > 0) {
+        fleet_note_tokens(d->fleet, (int)engine - 1);
+    }
     if (now - a->logged_us < PROGRESS_US && a->logged_us != 0) {
         return;
     }
     a->logged_us = now;
     SampleProgressFact fact = {.sample = a->sample, .t_us = now,
-                               .engine = engine_id(d, generate_engine(g)),
+                               .engine = engine,
                                .tokens = (int64_t)tokens};
     store_put_sample_progress(d->store, &fact);
 }
@@ -89,7 +87,8 @@ static void on_done(Generation *g, const GenerateResult *r, void *user)
         .sample = a->sample, .attempt = a->attempt,
         .whole = r->end == GENERATE_STOP || r->end == GENERATE_LENGTH,
         .retry_elsewhere = says_nothing_about_sample(r->end),
-        .finish = r->end == GENERATE_STOP || r->end == GENERATE_LENGTH || r->detail[0] == '\0'
+        .finish = r->end == GENERATE_STOP || r->end == GENERATE_LENGTH ||
+                          r->end == GENERATE_ABORT || r->detail[0] == '\0'
                       ? generate_end_name(r->end)
                       : r->detail,
         .retry_after_s = r->end == GENERATE_BUSY ? r->retry_after_s : -1.0,
@@ -129,13 +128,14 @@ static void start_attempt(RolloutJob *job, const RolloutAction *action)
     Attempt *a = attempt_of(job, action->sample);
     int64_t now = clock_wall_us();
     *a = (Attempt){.job = job, .sample = action->sample, .attempt = action->attempt,
-                   .group = action->group_index, .started_us = now};
+                   .group = (int)(action->group - job->first_group),
+                   .started_us = now};
     SampleStartFact fact = {.sample = a->sample, .group = action->group, .step = job->step,
                             .t_us = now, .attempt = a->attempt, .eval = job->eval};
     store_put_sample_start(d->store, &fact);
     char rid[96];
     (void)str_format(rid, sizeof rid, "%s-%lld-%d", c->run_id, (long long)a->sample, a->attempt);
-    const RolloutGroup *group = &job->groups[action->group_index];
+    const RolloutGroup *group = &job->groups[a->group];
     GenerateSpec spec = {
         .url = d->generate_url, .rid = rid, .input_ids = group->ids,
         .input_count = group->id_count, .vocab = d->model.vocab, .stream = true,

@@ -27,6 +27,8 @@ typedef struct SyncCall {
     SyncJob *job;
     TxnAction action;
     int64_t sent_us;
+    bool continued;       /* SCORE: the engine runs for its canary */
+    EngineAnswer *scored; /* SCORE: kept while the engine is paused again */
 } SyncCall;
 
 typedef struct CheckWork { /* the artifact check runs beside the loop: it reads every byte */
@@ -187,6 +189,60 @@ static void engine_answered(const EngineAnswer *a, void *user)
     free(call);
 }
 
+/* A paused engine holds every generation request, the canary too. So its score is taken between a
+ * continue and a pause: the gate is closed and the engine gets no work, only the canary runs. */
+static void score_step(SyncCall *call, EngineCallKind kind);
+
+static void score_answered(const EngineAnswer *a, void *user)
+{
+    SyncCall *call = user;
+    if (call->scored) { /* paused again: the score counts, unless that failed */
+        EngineAnswer *scored = call->scored;
+        call->scored = NULL;
+        if (a->err != ERR_OK && scored->err == ERR_OK) {
+            *scored = *a;
+        }
+        engine_answered(scored, call);
+        free(scored);
+        return;
+    }
+    if (!call->continued) {
+        call->continued = true;
+        if (a->err != ERR_OK || call->job->over) {
+            engine_answered(a, call);
+        } else {
+            score_step(call, ENGINE_SCORE);
+        }
+        return;
+    }
+    call->scored = xcalloc(1, sizeof *call->scored);
+    *call->scored = *a;
+    score_step(call, ENGINE_PAUSE);
+}
+
+static void score_step(SyncCall *call, EngineCallKind kind)
+{
+    Driver *d = call->job->d;
+    EngineCall step = {.kind = kind, .text = kind == ENGINE_PAUSE ? "abort" : NULL,
+                       .ids = d->canary, .id_count = d->canary_count};
+    EngineAnswer failed = {.err = ERR_STATE};
+    if (fleet_call(d->fleet, call->action.engine, &step, score_answered, call, &failed.fault) !=
+        ERR_OK) {
+        EngineAnswer *scored = call->scored;
+        call->scored = NULL;
+        engine_answered(&failed, call);
+        free(scored);
+    }
+}
+
+static void call_score(SyncJob *job, const TxnAction *action)
+{
+    SyncCall *call = xcalloc(1, sizeof *call);
+    *call = (SyncCall){.job = job, .action = *action, .sent_us = clock_wall_us()};
+    job->calls++;
+    score_step(call, ENGINE_CONTINUE);
+}
+
 static void call_engine(SyncJob *job, const TxnAction *action)
 {
     Driver *d = job->d;
@@ -201,11 +257,7 @@ static void call_engine(SyncJob *job, const TxnAction *action)
         break;
     case TXN_ACT_READ_VERSION: call.kind = ENGINE_MODEL_INFO; break;
     case TXN_ACT_CHECKSUM: call.kind = ENGINE_CHECKSUM; break;
-    case TXN_ACT_SCORE:
-        call.kind = ENGINE_SCORE;
-        call.ids = d->canary;
-        call.id_count = d->canary_count;
-        break;
+    case TXN_ACT_SCORE: call_score(job, action); return;
     case TXN_ACT_CONTINUE: call.kind = ENGINE_CONTINUE; break;
     case TXN_ACT_CLOSE_GATE:
     case TXN_ACT_CHECK:
@@ -230,19 +282,14 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     free(dir);
 }
 
-/* What some members are not asked: an engine of others does not score while it is paused, and
- * one that the operator paused stays so. */
+/* A canary needs two tokens. */
 static bool answered_without_call(SyncJob *job, const TxnAction *action)
 {
-    Driver *d = job->d;
-    TxnAnswer answer = answer_to(action, false, NULL);
-    if (action->kind == TXN_ACT_SCORE && !d->seats[action->engine].part) {
-        answer.unsupported = true;
-    } else if (action->kind == TXN_ACT_CONTINUE && d->seats[action->engine].paused) {
-        answer.ok = true;
-    } else {
+    if (action->kind != TXN_ACT_SCORE || job->d->canary_count >= 2) {
         return false;
     }
+    TxnAnswer answer = answer_to(action, false, NULL);
+    answer.unsupported = true;
     give(job, &answer);
     return true;
 }

@@ -124,8 +124,19 @@ static bool trainer_free_for(Driver *d, LoopEventKind failed)
     return false;
 }
 
-static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply)
+/* A trainer that died or lost the thread is started again from the state on disk; the run is told
+ * that it is missing before it is told of the failure, so that the retry waits for it. */
+static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, bool restart)
 {
+    if (restart || reply->err == ERR_NET || reply->err == ERR_TIMEOUT ||
+        reply->err == ERR_FORMAT) {
+        d->trainer_stage = TRAINER_DOWN;
+        d->trainer_down_us = d->trainer_down_us ? d->trainer_down_us : clock_wall_us();
+        driver_check_parts(d);
+        if (reply->err != ERR_NET) {
+            driver_trainer_restart(d, reply->fault.sentence);
+        }
+    }
     /* NaN, infinity, a batch that the loss refuses: the same again would give the same. */
     bool fatal = reply->err == ERR_NUMERIC || reply->err == ERR_ARG;
     char why[FAULT_TEXT_MAX * 2];
@@ -151,10 +162,7 @@ static void on_state_saved(const TrainerReply *reply, void *user)
     }
     if (reply->err != ERR_OK) {
         /* Trained but not kept: memory and disk disagree, so the step is done again from disk. */
-        give_up(d, LOOP_EV_TRAIN_FAILED, reply);
-        if (reply->err != ERR_NET) {
-            driver_trainer_restart(d, "its state could not be kept");
-        }
+        give_up(d, LOOP_EV_TRAIN_FAILED, reply, true);
         return;
     }
     remember_state(d, driver_path(d, "trainer", "step-", loop_step(d->loop)));
@@ -170,7 +178,7 @@ static void on_trained(const TrainerReply *reply, void *user)
         return;
     }
     if (reply->err != ERR_OK) {
-        give_up(d, LOOP_EV_TRAIN_FAILED, reply);
+        give_up(d, LOOP_EV_TRAIN_FAILED, reply, false);
         return;
     }
     for (int i = 0; i < reply->metric_count; i++) {
@@ -194,12 +202,12 @@ static Err send_batch(Driver *d, Fault *fault)
     TrainSample *batch = xcalloc((size_t)count + 1, sizeof *batch);
     size_t total = 0;
     for (int i = 0; i < count; i++) {
-        total += job->ids[samples[i].group_index].count + samples[i].count;
+        total += job->ids[samples[i].group - job->first_group].count + samples[i].count;
     }
     int32_t *tokens = xcalloc(total + 1, sizeof *tokens);
     int32_t *at = tokens;
     for (int i = 0; i < count; i++) {
-        const TokenIds *prompt = &job->ids[samples[i].group_index];
+        const TokenIds *prompt = &job->ids[samples[i].group - job->first_group];
         batch[i] = (TrainSample){.tokens = at, .prompt_count = prompt->count,
                                  .response_count = samples[i].count,
                                  .rollout_logp = samples[i].logprobs,
@@ -262,7 +270,7 @@ static void on_scored(const TrainerReply *reply, void *user)
         d->canary_logps = (int)reply->logprob_count;
         memcpy(d->canary_logp, reply->logprobs, reply->logprob_count * sizeof(float));
     } else if (reply->err == ERR_NET) {
-        give_up(d, LOOP_EV_PUBLISH_FAILED, reply);
+        give_up(d, LOOP_EV_PUBLISH_FAILED, reply, false);
         return;
     } else {
         driver_event(d, SEVERITY_WARN, "trainer", 0, "canary not scored: %s",
@@ -278,7 +286,7 @@ static void on_published(const TrainerReply *reply, void *user)
         return;
     }
     if (reply->err != ERR_OK) {
-        give_up(d, LOOP_EV_PUBLISH_FAILED, reply);
+        give_up(d, LOOP_EV_PUBLISH_FAILED, reply, false);
         return;
     }
     int64_t now = clock_wall_us();
@@ -362,7 +370,7 @@ static void on_saved(const TrainerReply *reply, void *user)
         return;
     }
     if (reply->err != ERR_OK) {
-        give_up(d, LOOP_EV_SAVE_FAILED, reply);
+        give_up(d, LOOP_EV_SAVE_FAILED, reply, false);
         return;
     }
     char text[32];
