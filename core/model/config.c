@@ -117,7 +117,8 @@ static void config_read_rope(ConfigReader *reader, ModelConfig *out)
         const char *type = json_string(both[i], "rope_type", json_string(both[i], "type", NULL));
         if (type != NULL && strcmp(type, "default") != 0) {
             char what[96];
-            (void)str_format(what, sizeof(what), "is \"%.40s\"; only \"default\" is computed", type);
+            (void)str_format(what, sizeof(what), "is \"%.40s\"; only \"default\" is computed",
+                             type);
             config_bad(reader, ERR_UNSUPPORTED, i == 0 ? "rope_scaling" : "rope_parameters", what);
         }
     }

@@ -104,7 +104,8 @@ static void graph_free_acts(Graph *graph)
         LayerActs *acts = &graph->acts[i];
         float *const all[] = {acts->x,   acts->rstd_in,   acts->raw,  acts->qkv, acts->attention,
                               acts->lse, acts->rstd_post, acts->gate, acts->up,  acts->mid};
-        for (size_t j = 0; j < sizeof(all) / sizeof(all[0]); j++) {
+        const size_t count = graph->recompute && i > 0 ? 1 : sizeof(all) / sizeof(all[0]);
+        for (size_t j = 0; j < count; j++) {
             free(all[j]);
         }
     }
@@ -177,13 +178,24 @@ static bool graph_floats(const GraphPart *parts, size_t count, int rows)
     return true;
 }
 
-static bool graph_grow_acts(Graph *graph, int layers)
+/* Floats of one layer's activations for one token. */
+static size_t graph_acts_width(const Graph *graph)
+{
+    const ModelConfig *config = &graph->config;
+    const int raw = config->arch == MODEL_QWEN3 ? graph->q_width + graph->kv_width : 0;
+    return (size_t)(2 * config->hidden + 2 + raw + graph->line + graph->q_width + config->heads) +
+           2 * (size_t)config->ffn;
+}
+
+static bool graph_grow_acts(Graph *graph, int layers, bool recompute)
 {
     const ModelConfig *config = &graph->config;
     graph_free_acts(graph);
+    graph->recompute = recompute;
     for (int i = 0; i < layers; i++) {
         LayerActs *acts = &graph->acts[i];
-        *acts = (LayerActs){0};
+        *acts = recompute && i > 0 ? graph->acts[0] : (LayerActs){0};
+        acts->x = NULL;
         graph->acts_layers = i + 1;
         const GraphPart parts[] = {
             {&acts->x, config->hidden},    {&acts->rstd_in, 1},
@@ -192,9 +204,9 @@ static bool graph_grow_acts(Graph *graph, int layers)
             {&acts->rstd_post, 1},         {&acts->gate, config->ffn},
             {&acts->up, config->ffn},      {&acts->raw, graph->q_width + graph->kv_width},
         };
-        const size_t count = sizeof(parts) / sizeof(parts[0]);
-        if (!graph_floats(parts, config->arch == MODEL_QWEN3 ? count : count - 1,
-                          graph->capacity)) {
+        size_t count = sizeof(parts) / sizeof(parts[0]);
+        count = config->arch == MODEL_QWEN3 ? count : count - 1;
+        if (!graph_floats(parts, recompute && i > 0 ? 1 : count, graph->capacity)) {
             return false;
         }
     }
@@ -265,7 +277,11 @@ Err graph_reserve(Graph *graph, int tokens, int longest, bool keep, Fault *fault
         graph_free_buffers(graph);
         return graph_memory(fault);
     }
-    if (layers > graph->acts_layers && !graph_grow_acts(graph, layers)) {
+    const double bytes = (double)graph_acts_width(graph) * (double)graph->capacity *
+                         (double)graph->config.layers * (double)sizeof(float);
+    const double limit = graph->settings.keep_bytes > 0 ? (double)graph->settings.keep_bytes
+                                                        : (double)GRAPH_KEEP_BYTES;
+    if (layers > graph->acts_layers && !graph_grow_acts(graph, layers, keep && bytes > limit)) {
         graph_free_acts(graph);
         return graph_memory(fault);
     }

@@ -293,6 +293,9 @@ Err graph_backward(Graph *graph, const float *dlogp, const float *dentropy, Faul
     }
     graph_logits_backward(graph, dlogp, dentropy);
     for (int layer = graph->config.layers - 1; layer >= 0; layer--) {
+        if (graph->recompute && layer + 1 < graph->config.layers) {
+            graph_layer(graph, layer); /* the last one's are still there from the forward pass */
+        }
         graph_mlp_backward(graph, layer);
         graph_attention_backward(graph, layer);
     }

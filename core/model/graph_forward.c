@@ -175,7 +175,7 @@ static void graph_linear(Graph *graph, const float *x, int k, const float *w, in
     gemm_run(graph->gemm, &args);
 }
 
-static void graph_layer(Graph *graph, int layer)
+void graph_layer(Graph *graph, int layer)
 {
     const ModelConfig *config = &graph->config;
     const int tokens = graph->batch.n_tokens;

@@ -8,7 +8,10 @@
 #include "core/model/graph.h"
 #include "core/model/layout.h"
 
-enum { GRAPH_VOCAB = 2048 }; /* columns of logits at once */
+enum {
+    GRAPH_VOCAB = 2048,           /* columns of logits at once */
+    GRAPH_KEEP_BYTES = 1536 << 20 /* activations, unless the settings say otherwise */
+};
 
 /* What the backward pass needs of one layer. */
 typedef struct LayerActs {
@@ -41,6 +44,7 @@ struct Graph {
 
     /* Buffers for `capacity` tokens, of `acts_layers` layers: 1 while nothing was kept. */
     int capacity, acts_layers;
+    bool recompute;        /* layers share all but x, and run again in the backward pass */
     LayerActs *acts;       /* [layers]; the first one is used again where nothing is kept */
     float *top;            /* [T][hidden], output of the last layer */
     float *norms;          /* [T][hidden] */
@@ -72,6 +76,9 @@ struct Graph {
 
 /* Makes the buffers large enough; a smaller batch costs nothing. */
 Err graph_reserve(Graph *graph, int tokens, int longest, bool keep, Fault *fault);
+
+/* One layer's forward pass, from its x to the next one's. */
+void graph_layer(Graph *graph, int layer);
 
 typedef void GraphRows(Graph *graph, int layer, int thread, int from, int to);
 /* Calls rows for a share of [0, count) on every thread. */

@@ -40,6 +40,7 @@ struct Infer {
     size_t k_block;    /* floats of one block in the K cache of one layer: [kv][16s][d][16] */
     size_t v_block;    /* likewise V: [kv][tokens][d16] */
     float *k_cache, *v_cache; /* [layer][block] */
+    void *k_memory, *v_memory; /* what they lie in */
     float *cosine, *sine;
     float *x, *norms, *qkv, *attention, *gate, *up;
     float *logits;
@@ -78,9 +79,21 @@ static bool infer_floats(float **out, size_t rows, size_t columns)
     return *out != NULL;
 }
 
+/* Zero, because whole granules enter the products: what lies behind a sequence's end is multiplied
+ * by nothing, but must not be a NaN. From calloc, so that blocks never used take no memory. */
+static bool infer_zeroed(size_t count, void **memory, float **out)
+{
+    size_t bytes;
+    if (!size_mul(count, sizeof(float), &bytes) || !size_add(bytes, 64, &bytes)) {
+        return false;
+    }
+    *memory = calloc(bytes, 1);
+    *out = (float *)(((uintptr_t)*memory + 63) / 64 * 64);
+    return *memory != NULL;
+}
+
 static bool infer_caches(Infer *infer, const ModelConfig *model)
 {
-    const size_t blocks = (size_t)infer->config.blocks;
     const size_t heads = (size_t)model->kv_heads;
     const size_t tokens = (size_t)infer->config.block_tokens;
     infer->k_block = heads * tokens * (size_t)model->head_dim;
@@ -88,16 +101,10 @@ static bool infer_caches(Infer *infer, const ModelConfig *model)
     size_t all;
     size_t k_all;
     size_t v_all;
-    if (!size_mul(blocks, (size_t)model->layers, &all) || !size_mul(all, infer->k_block, &k_all) ||
-        !size_mul(all, infer->v_block, &v_all) || !infer_floats(&infer->k_cache, k_all, 1) ||
-        !infer_floats(&infer->v_cache, v_all, 1)) {
-        return false;
-    }
-    /* Zero, because whole granules enter the products: what lies behind a sequence's end is
-     * multiplied by nothing, but must not be a NaN. */
-    memset(infer->k_cache, 0, k_all * sizeof(float));
-    memset(infer->v_cache, 0, v_all * sizeof(float));
-    return true;
+    return size_mul((size_t)infer->config.blocks, (size_t)model->layers, &all) &&
+           size_mul(all, infer->k_block, &k_all) && size_mul(all, infer->v_block, &v_all) &&
+           infer_zeroed(k_all, &infer->k_memory, &infer->k_cache) &&
+           infer_zeroed(v_all, &infer->v_memory, &infer->v_cache);
 }
 
 static bool infer_allocate(Infer *infer, const ModelConfig *model)
@@ -181,9 +188,10 @@ void infer_free(Infer *infer)
         free((void *)thread->v);
     }
     free(infer->per_thread);
-    float *const all[] = {infer->k_cache, infer->v_cache, infer->cosine,    infer->sine,
-                          infer->x,       infer->norms,   infer->qkv,       infer->attention,
-                          infer->gate,    infer->up,      infer->logits};
+    free(infer->k_memory);
+    free(infer->v_memory);
+    float *const all[] = {infer->cosine, infer->sine,      infer->x,    infer->norms, infer->qkv,
+                          infer->logits, infer->attention, infer->gate, infer->up};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         free(all[i]);
     }

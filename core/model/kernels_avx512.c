@@ -27,6 +27,20 @@ K_TARGET static inline void v_unpack(const uint16_t *p, vec *low, vec *high)
     *high = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000U)));
 }
 
+#define V_MASKED
+K_TARGET static inline __mmask16 v_mask(int left)
+{
+    return (__mmask16)(left >= 16 ? 0xffffU : (1U << left) - 1U);
+}
+K_TARGET static inline vec v_get(const float *p, int left, float fill)
+{
+    return _mm512_mask_loadu_ps(_mm512_set1_ps(fill), v_mask(left), p);
+}
+K_TARGET static inline void v_put(float *p, vec v, int left)
+{
+    _mm512_mask_storeu_ps(p, v_mask(left), v);
+}
+
 #include "core/model/kernels_template.h"
 
 const Kernels *kernels_avx512(void)

@@ -14,6 +14,7 @@
 
 /* ---- vectors with a tail ------------------------------------------------------------------ */
 
+#ifndef V_MASKED /* the instruction set has no loads of a part */
 K_INLINE vec v_get(const float *p, int left, float fill)
 {
     if (left >= VW) {
@@ -38,6 +39,7 @@ K_INLINE void v_put(float *p, vec v, int left)
         p[i] = part[i];
     }
 }
+#endif
 
 K_INLINE float v_sum(vec v)
 {
@@ -524,19 +526,22 @@ K_INLINE void value_body(const int rows, const int vecs, const float *p, size_t 
             acc[m][i] = v_set(0.0f);
         }
     }
-    for (int t = 0; t < tokens; t++) {
-        const float *row = v[t / 16] + (size_t)(t % 16) * (size_t)d16 + column;
-        vec line[VALUE_VECS];
-        K_UNROLL
-        for (int i = 0; i < vecs; i++) {
-            line[i] = v_load(row + i * VW);
-        }
-        K_UNROLL
-        for (int m = 0; m < rows; m++) {
-            const vec x = v_set(p[(size_t)m * p_step + (size_t)t]);
+    for (int granule = 0; granule < tokens; granule += 16) {
+        const int end = tokens - granule < 16 ? tokens - granule : 16;
+        const float *row = v[granule / 16] + column;
+        for (int t = 0; t < end; t++, row += d16, p++) {
+            vec line[VALUE_VECS];
             K_UNROLL
             for (int i = 0; i < vecs; i++) {
-                acc[m][i] = v_fma(x, line[i], acc[m][i]);
+                line[i] = v_load(row + i * VW);
+            }
+            K_UNROLL
+            for (int m = 0; m < rows; m++) {
+                const vec x = v_set(p[(size_t)m * p_step]);
+                K_UNROLL
+                for (int i = 0; i < vecs; i++) {
+                    acc[m][i] = v_fma(x, line[i], acc[m][i]);
+                }
             }
         }
     }
@@ -578,6 +583,9 @@ K_TARGET static void k_attn_values(const float *p, size_t p_step, int rows, int 
         int column = 0;
         for (; column + VALUE_VECS * VW <= d16; column += VALUE_VECS * VW) {
             value_rows(some, VALUE_VECS, from, p_step, tokens, v, d16, column, to, o_step);
+        }
+        for (; column + 2 * VW <= d16; column += 2 * VW) {
+            value_rows(some, 2, from, p_step, tokens, v, d16, column, to, o_step);
         }
         for (; column < d16; column += VW) {
             value_rows(some, 1, from, p_step, tokens, v, d16, column, to, o_step);
