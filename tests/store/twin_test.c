@@ -144,6 +144,7 @@ static void write_run(Rng *rng)
     Fault fault = {0};
     StoreConfig config = {.commit_rows = 50, .queue_facts = 1 << 20};
     CHECK_I64(store_open(path, &config, &store, &fault), ERR_OK);
+    scene_run(store);
     for (int64_t e = 1; e <= ENGINES; e++) {
         EngineFact engine = {.engine = e, .t_us = AT(0), .name = "eng"};
         store_put_engine(store, &engine);
