@@ -133,7 +133,7 @@ static void write_json(const Confirm *confirm, const Target *target, const char 
     } else if (confirm->verb == VERB_ABORT) {
         json_member_i64(&json, "sample", target->sample);
     } else {
-        json_member_string(&json, "engine", target->name);
+        json_member_string(&json, target->engine > 0 ? "engine" : "part", target->name);
     }
     json_object_end(&json);
     json_member_str(&json, "reason", (Str){confirm->reason.text, confirm->reason.n});
@@ -306,7 +306,7 @@ static const char *check_targets(const Model *model, const Snapshot *snap, const
         for (size_t k = 0; k < snap->commands.count; k++) {
             const CommandRow *command = &snap->commands.rows[k];
             const char *who = command->who ? command->who : "somebody";
-            bool mine = model->user[0] && names(who, model->user);
+            bool mine = names(who, model->self);
             if (!mine && command_open(command) && command->target &&
                 names(command->target, target->name)) {
                 (void)str_format(buffer, size, "%s asked to %s %s and that is not finished", who,
@@ -414,6 +414,18 @@ unsigned act_begin(Model *model, const Snapshot *snap, Verb verb, bool all, int6
         }
         choose_direction(snap, &confirm);
     }
+    return open_box(model, snap, &confirm, now_us);
+}
+
+/* A part that is no engine: the trainer, the frontend. */
+unsigned act_part(Model *model, const Snapshot *snap, const char *part, int64_t now_us)
+{
+    Confirm confirm = {.verb = VERB_RESTART, .count = 1};
+    const char *why = act_locked(model);
+    if (why) {
+        return refuse(model, now_us, VERB_RESTART, why);
+    }
+    (void)str_format(confirm.targets[0].name, sizeof confirm.targets[0].name, "%s", part);
     return open_box(model, snap, &confirm, now_us);
 }
 

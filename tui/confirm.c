@@ -10,14 +10,23 @@ typedef struct VerbText {
     const char *effect, *undo, *calls;
 } VerbText;
 
+/* On the whole run some verbs mean something else. */
+static const VerbText run_texts[] = {
+    [VERB_PAUSE] = {"what runs is finished, nothing new is started", "':resume all'",
+                    "pause to the core"},
+    [VERB_RESUME] = {"the run goes on", "':pause all'", "resume to the core"},
+    [VERB_UPDATE] = {"the committed policy is sent to every engine again", "none",
+                     "on each: pause, flush_cache, update_weights, verify, continue"},
+};
+
 static const VerbText texts[VERB_COUNT] = {
-    [VERB_PAUSE] = {"generation on it stops until resumed; samples wait", "u or P resumes",
-                    "POST /pause_generation"},
-    [VERB_RESUME] = {"generation on it goes on", "u or P pauses", "POST /continue_generation"},
-    [VERB_UPDATE] = {"paused, flushed, loads the committed version, verified, continued",
-                     "none", "pause, flush_cache, update_weights, verify, continue"},
+    [VERB_PAUSE] = {"gets no new work; what it runs is finished", "u or P resumes",
+                    "none to the engine; the frontend stops giving it work"},
+    [VERB_RESUME] = {"gets work again", "u or P pauses", "none to the engine"},
+    [VERB_UPDATE] = {"taken out, given the committed policy, verified, serves again", "none",
+                     "pause, flush_cache, update_weights, verify, continue"},
     [VERB_RESTART] = {"killed and started; fenced until its policy is verified",
-                      "none; running samples are requeued", "SIGTERM, SIGKILL, start, update"},
+                      "none; what it runs is generated again", "SIGTERM, start, update"},
     [VERB_CORDON] = {"finishes what runs, takes nothing new", "u or C lifts it",
                      "none to the engine; the core stops giving it samples"},
     [VERB_UNCORDON] = {"takes samples again", "u or C cordons", "none to the engine"},
@@ -27,13 +36,20 @@ static const VerbText texts[VERB_COUNT] = {
                    "stop to the core"},
 };
 
+static const VerbText *text_of(const Confirm *confirm)
+{
+    size_t count = sizeof run_texts / sizeof run_texts[0];
+    bool other = confirm->all && (size_t)confirm->verb < count && run_texts[confirm->verb].effect;
+    return other ? &run_texts[confirm->verb] : &texts[confirm->verb];
+}
+
 void confirm_line(const Screen *screen, char *buffer, size_t size)
 {
     const Confirm *confirm = &screen->m->confirm;
     (void)str_format(buffer, size, "%s %s?  y does it, any other key cancels   %s; undo: %s",
                      verb_word(confirm->verb),
                      confirm->all ? "the whole run" : confirm->targets[0].name,
-                     texts[confirm->verb].effect, texts[confirm->verb].undo);
+                     text_of(confirm)->effect, text_of(confirm)->undo);
 }
 
 static int draw_label(const Draw *d, int y, const char *label, Role role, const char *value)
@@ -133,9 +149,9 @@ void confirm_draw(const Draw *d, const Screen *screen)
     (void)str_format(text, sizeof text, "%s old",
                      format_age(s->t_us - s->header.last_fact_us, age));
     y = draw_label(&body, y, "picture", ROLE_TEXT, text);
-    y = draw_label(&body, y, "effect", ROLE_TEXT, texts[confirm->verb].effect);
-    y = draw_label(&body, y, "calls", ROLE_TEXT, texts[confirm->verb].calls);
-    y = draw_label(&body, y, "undo", ROLE_TEXT, texts[confirm->verb].undo);
+    y = draw_label(&body, y, "effect", ROLE_TEXT, text_of(confirm)->effect);
+    y = draw_label(&body, y, "calls", ROLE_TEXT, text_of(confirm)->calls);
+    y = draw_label(&body, y, "undo", ROLE_TEXT, text_of(confirm)->undo);
     (void)str_format(text, sizeof text, "%s%s", confirm->reason.text,
                      confirm->in_reason ? "_" : confirm->reason.n ? "" : "(Tab writes one)");
     y = draw_label(&body, y, "reason", confirm->in_reason ? ROLE_INPUT : ROLE_TEXT, text);

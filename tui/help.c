@@ -56,7 +56,7 @@ void help_draw(const Draw *d, const Screen *screen)
         }
     }
     draw_f(&body, 2, body.r.h - 1, ROLE_DIM, count == 0 ? "no key matches"
-           : "%d of %d; ':' also takes arm 5m, disarm, stop, go TIME, theme NAME, VERB all",
+           : "%d of %d; ':' also takes arm 5m, disarm, stop, restart trainer, VERB all",
            count, (int)ACT_COUNT);
 }
 

@@ -51,6 +51,7 @@ static void draw_words(const Draw *d, const Screen *screen)
 {
     const Snapshot *s = screen->s;
     SegmentLine line = {.count = 0};
+    bool ascii = surface_ascii(d->surface);
     char a[FORMAT_MAX];
     char b[FORMAT_MAX];
     char c[FORMAT_MAX];
@@ -62,8 +63,8 @@ static void draw_words(const Draw *d, const Screen *screen)
             best = s->eval[i].value > best->value ? &s->eval[i] : best;
         }
         segment_add(&line, 0, ROLE_OK, "%s held-out eval %s (step %lld) > %s (step %lld)",
-                    surface_ascii(d->surface) ? "o" : "\xe2\x97\x8f", format_ratio(first->value, a), (long long)first->step,
-                    format_ratio(last->value, b), (long long)last->step);
+                    ascii ? "o" : "\xe2\x97\x8f", format_ratio(first->value, a),
+                    (long long)first->step, format_ratio(last->value, b), (long long)last->step);
         segment_add(&line, 2, ROLE_TEXT, "best %s at step %lld", format_ratio(best->value, c),
                     (long long)best->step);
         segment_add(&line, 4, ROLE_DIM, "%s ago", format_age(s->t_us - last->t_us, a));
@@ -73,7 +74,8 @@ static void draw_words(const Draw *d, const Screen *screen)
     if (s->reward_count > 0) {
         const CurvePoint *last = &s->reward[s->reward_count - 1];
         segment_add(&line, 1, ROLE_GRAPH2, "%s training reward %s (step %lld)",
-                    surface_ascii(d->surface) ? "." : "\xc2\xb7", format_ratio(last->value, a), (long long)last->step);
+                    ascii ? "." : "\xc2\xb7", format_ratio(last->value, a),
+                    (long long)last->step);
     }
     (void)segment_draw(d, 0, d->r.w, 3, &line);
 }

@@ -23,6 +23,11 @@ Model *model_new(const ModelConfig *config)
     model->w = 80;
     model->h = 24;
     (void)str_format(model->user, sizeof model->user, "%s", config->user ? config->user : "");
+    if (config->pid > 0) {
+        (void)str_format(model->self, sizeof model->self, "pid %lld", (long long)config->pid);
+    } else {
+        (void)str_format(model->self, sizeof model->self, "%s", model->user);
+    }
     (void)str_format(model->log_path, sizeof model->log_path, "%s",
                      config->log_path ? config->log_path : "");
     (void)str_format(model->theme, sizeof model->theme, "%s",
@@ -82,7 +87,7 @@ SnapRequest model_request(const Model *model, int64_t now_us)
     request.policies = layout.panes[PANE_POLICIES].w > 0 || detail || model->zoom;
     request.curves = layout.panes[PANE_LEARNING].w > 0;
     if (!model->live || layout.history.w > 0) {
-        request.strip_cells = model->w > 60 ? model->w - 36 : 24;
+        request.strip_cells = model->w > 60 ? model->w - 28 : 24;
     }
     if (detail) {
         request.detail = detail->kind;

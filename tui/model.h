@@ -153,12 +153,14 @@ typedef struct ModelConfig {
     bool control, replay, ascii;
     bool may_stop; /* leaving asks whether to stop the run */
     const char *user, *log_path, *theme;
+    int64_t pid; /* 0: unknown */
 } ModelConfig;
 
 typedef struct Model {
     /* configuration */
     bool control, replay_only, ascii, may_stop;
-    char user[64], log_path[256], theme[64];
+    char user[64], self[64]; /* self: how the core names us in the log, "pid 4711" or the user */
+    char log_path[256], theme[64];
     int colours;
     /* where we look */
     Pane focus;
@@ -257,6 +259,7 @@ bool filter_match(const char *filter, const char *text, const FilterField *field
 /* act.c */
 const char *verb_word(Verb verb);
 unsigned act_begin(Model *model, const Snapshot *snap, Verb verb, bool all, int64_t now_us);
+unsigned act_part(Model *model, const Snapshot *snap, const char *part, int64_t now_us);
 unsigned act_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
 unsigned act_tick(Model *model, int64_t now_us);
 unsigned act_observe(Model *model, const Snapshot *snap, int64_t now_us);

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     US = 1000000,
@@ -373,6 +374,7 @@ static void start(Tui *tui, bool ascii, const char *notice)
                           .ascii = ascii,
                           .may_stop = options->control && options->control_socket,
                           .user = options->user,
+                          .pid = getpid(),
                           .log_path = options->log_path,
                           .theme = options->theme};
     int w = 0;

@@ -121,8 +121,14 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
     }
     if (find_verb(word, &verb) && (verb == VERB_STOP || value.n > 0)) {
         bool all = verb == VERB_STOP || str_equal(value, STR("all"));
-        if (all && (verb == VERB_CORDON || verb == VERB_UNCORDON || verb == VERB_ABORT)) {
-            model_say(model, ROLE_WARN, now_us, "%s takes marked rows, not the whole run",
+        if (verb == VERB_RESTART && str_equal(value, STR("trainer"))) {
+            return act_part(model, snap, "trainer", now_us);
+        }
+        if (verb == VERB_RESTART && str_equal(value, STR("frontend"))) {
+            return act_part(model, snap, "frontend", now_us);
+        }
+        if (all && (verb == VERB_RESTART || verb == VERB_CORDON || verb == VERB_UNCORDON || verb == VERB_ABORT)) {
+            model_say(model, ROLE_WARN, now_us, "%s takes rows (* marks all), not the whole run",
                       verb_word(verb));
             return MODEL_DRAW;
         }
@@ -164,8 +170,9 @@ static void set_input(Model *model, const char *text)
 
 static void complete(Model *model)
 {
-    static const char *const more[] = {"arm 5m",   "disarm",     "stop",        "pause all",
-                                       "resume all", "update all", "restart all", "theme "};
+    static const char *const more[] = {
+        "arm 5m",     "disarm",          "stop",             "pause all", "resume all",
+        "update all", "restart trainer", "restart frontend", "theme "};
     InputLine *input = &model->input;
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         if (strncmp(more[i], input->text, input->n) == 0 && strlen(more[i]) > input->n) {

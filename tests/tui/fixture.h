@@ -75,20 +75,8 @@ static inline void fixture_trouble(void)
     fixture_engine(15, ENGINE_GONE, 320, "removed");
 }
 
-static inline void fixture_fill(Snapshot *s)
+static inline void fixture_header(Snapshot *s)
 {
-    static TailRow tail[12];
-    static StepRow steps[4];
-    static PhaseSpan spans[4][6];
-    static EngineSpan holders[3];
-    static EventRow events[8];
-    static AlertRow alerts[2];
-    static CommandRow commands[3];
-    static PolicyRow policies[4];
-    static TxnRow txns[2];
-    static CurvePoint eval[5], reward[20];
-    static StripCell strip[64];
-    fixture_trouble();
     memset(s, 0, sizeof *s);
     s->ready = true;
     s->t_us = FIXTURE_T;
@@ -106,6 +94,11 @@ static inline void fixture_fill(Snapshot *s)
                              .tail_p50_s = 22, .tail_p99_s = 141, .tail_max_s = 184,
                              .alerts_open = 2, .alerts_crit = 1,
                              .last_fact_us = FIXTURE_T - S(0.2)};
+}
+
+static inline void fixture_tail(Snapshot *s)
+{
+    static TailRow tail[12];
     s->engines = (EngineList){fixture_engines, FIXTURE_ENGINES};
     for (int i = 0; i < 12; i++) {
         int engine = i < 2 ? 5 : i == 3 ? 4 : 9 + i % 4;
@@ -116,6 +109,13 @@ static inline void fixture_fill(Snapshot *s)
                             .attempt = i == 4 ? 2 : 1, .eval = i == 5};
     }
     s->tail = (TailList){tail, 12, 931, 12, 128, 9, {640, 200, 60, 20, 7, 3, 1, 0}, 30};
+}
+
+static inline void fixture_steps(Snapshot *s)
+{
+    static StepRow steps[4];
+    static PhaseSpan spans[4][6];
+    static EngineSpan holders[3];
     for (int i = 0; i < 4; i++) {
         static const LoopPhase order[] = {PHASE_GENERATE, PHASE_SCORE, PHASE_TRAIN,
                                           PHASE_PUBLISH, PHASE_SYNC, PHASE_SAVE};
@@ -142,6 +142,11 @@ static inline void fixture_fill(Snapshot *s)
     holders[2] = (EngineSpan){9, FIXTURE_T - S(40), 0, 60};
     s->spans = holders;
     s->span_count = 3;
+}
+
+static inline void fixture_events(Snapshot *s)
+{
+    static EventRow events[8];
     static const struct {
         double age;
         Severity severity;
@@ -162,6 +167,12 @@ static inline void fixture_fill(Snapshot *s)
                                facts[i].severity, facts[i].source, facts[i].text};
     }
     s->events = (EventList){events, 8, 4321, 1, 3, 41};
+}
+
+static inline void fixture_alerts(Snapshot *s)
+{
+    static AlertRow alerts[2];
+    static CommandRow commands[3];
     alerts[0] = (AlertRow){7, FIXTURE_T - S(41), 0, 4, "ENGINE-DEAD",
                            "3 probes refused since 10:41:26; 61 samples were on it",
                            "R restarts it; Enter shows its last log lines", SEVERITY_CRIT};
@@ -176,6 +187,12 @@ static inline void fixture_fill(Snapshot *s)
     commands[2] = (CommandRow){1, FIXTURE_T - S(900), FIXTURE_T - S(870), "ben (pid 90)",
                                "restart", "eng-14", "new driver", "failed", "no such process"};
     s->commands = (CommandList){commands, 3, 3};
+}
+
+static inline void fixture_policies(Snapshot *s)
+{
+    static PolicyRow policies[4];
+    static TxnRow txns[2];
     for (int i = 0; i < 4; i++) {
         static const PolicyState states[] = {POLICY_PUBLISHED, POLICY_COMMITTED, POLICY_RETIRED,
                                              POLICY_ROLLED_BACK};
@@ -197,6 +214,13 @@ static inline void fixture_fill(Snapshot *s)
                        .why = "step 4123", .outcome = "rolled_back", .decided = 0,
                        .decision_reason = "eng-10 could not verify"};
     s->txns = (TxnList){txns, 2, 40};
+}
+
+static inline void fixture_curves(Snapshot *s)
+{
+    static CurvePoint eval[5];
+    static CurvePoint reward[20];
+    static StripCell strip[64];
     for (int i = 0; i < 5; i++) {
         eval[i] = (CurvePoint){4107 + 5 * i, FIXTURE_T - S(300 + 400 * (4 - i)),
                                0.12 + 0.1775 * i};
@@ -217,6 +241,18 @@ static inline void fixture_fill(Snapshot *s)
     s->strip_cells = 64;
     s->strip_from_us = FIXTURE_T - S(11564);
     s->strip_to_us = FIXTURE_T + 1;
+}
+
+static inline void fixture_fill(Snapshot *s)
+{
+    fixture_trouble();
+    fixture_header(s);
+    fixture_tail(s);
+    fixture_steps(s);
+    fixture_events(s);
+    fixture_alerts(s);
+    fixture_policies(s);
+    fixture_curves(s);
 }
 
 static inline void fixture_sample(Snapshot *s)
