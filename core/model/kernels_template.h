@@ -71,7 +71,7 @@ K_INLINE float v_top(vec v)
 K_INLINE vec v_exp(vec x)
 {
     const vec magic = v_set(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
-    x = v_min(v_max(x, v_set(-87.0f)), v_set(88.0f));
+    x = v_min(v_set(88.0f), v_max(v_set(-87.0f), x)); /* in this order a NaN stays a NaN */
     const vec shifted = v_fma(x, v_set(1.44269504f), magic);
     const vec n = shifted - magic;
     vec r = v_fma(n, v_set(-0.693359375f), x);

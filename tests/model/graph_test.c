@@ -278,12 +278,12 @@ static void recomputing_changes_no_bit(void)
     free(dir);
 }
 
-/* Llama has no golden set of its own: the analytic gradient against differences of the loss,
- * which tests exactly the code that Qwen3 does not run. */
+/* Llama has no golden set of its own: the analytic gradient against differences of the loss. The
+ * vocabulary is larger than one block of logits. */
 static void llama_gradient_by_differences(void)
 {
     const ModelConfig config = {.arch = MODEL_LLAMA, .layers = 2, .hidden = 24, .heads = 3,
-                                .kv_heads = 1, .head_dim = 10, .ffn = 40, .vocab = 50,
+                                .kv_heads = 1, .head_dim = 10, .ffn = 40, .vocab = 2100,
                                 .max_positions = 64, .rms_eps = 1e-5f, .rope_theta = 1e4,
                                 .tied = true, .bos = -1};
     char *dir = golden_temp();
@@ -299,8 +299,10 @@ static void llama_gradient_by_differences(void)
     Packed packed;
     make_batch(&packed, 2, 12);
     for (int t = 0; t < packed.batch.n_tokens; t++) {
-        packed.tokens[t] %= 50;
+        packed.tokens[t] = packed.tokens[t] * 97 % 2100;
     }
+    packed.tokens[9] = 2060; /* targets in the second block */
+    packed.tokens[10] = 2099;
     for (int i = 0; i < graph_param_count(graph); i++) {
         graph_zero_grad(graph);
         (void)pass(graph, &packed, 1.0f);

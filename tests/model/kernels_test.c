@@ -162,6 +162,24 @@ static void softmax_rows(void)
     }
 }
 
+/* A poisoned number must come out as one: the trainer looks for it there. */
+static void nan_stays_nan(void)
+{
+    for (int at = 0; at < 21; at++) {
+        float z[21];
+        float up[21];
+        float max;
+        for (int i = 0; i < 21; i++) {
+            z[i] = up[i] = i == at ? NAN : 0.5f;
+        }
+        const LogitSums sums = k->logit_sums(z, 1.0f, 21);
+        CHECK(isnan(sums.sum) && isnan(sums.weighted));
+        k->swiglu(z, z, 21, up);
+        CHECK(isnan(up[at]) && !isnan(up[(at + 1) % 21]));
+        CHECK(isnan(k->softmax(z, 21, &max)));
+    }
+}
+
 /* The backward rows against differences of the forward ones. */
 static void backward_rows(void)
 {
@@ -291,6 +309,7 @@ int main(void)
         RUN(tiles);
         RUN(rows_of_any_length);
         RUN(softmax_rows);
+        RUN(nan_stays_nan);
         RUN(backward_rows);
         RUN(rotation_and_back);
         RUN(paged_attention);
