@@ -27,7 +27,7 @@ bool reward_is_alpha(uint32_t code)
     if (code < 0x80) {
         return (code >= 'a' && code <= 'z') || (code >= 'A' && code <= 'Z');
     }
-    int category = utf8proc_category((utf8proc_int32_t)code);
+    int category = (int)utf8proc_category((utf8proc_int32_t)code);
     return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
@@ -36,7 +36,7 @@ bool reward_is_word(uint32_t code)
     if (code < 0x80) {
         return reward_is_alpha(code) || (code >= '0' && code <= '9') || code == '_';
     }
-    int category = utf8proc_category((utf8proc_int32_t)code);
+    int category = (int)utf8proc_category((utf8proc_int32_t)code);
     return reward_is_alpha(code) ||
            (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
 }
