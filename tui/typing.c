@@ -96,6 +96,22 @@ static bool find_verb(Str word, Verb *out)
     return false;
 }
 
+/* "pause all", "restart trainer", "stop": what has no row to put the cursor on. */
+static unsigned verb_command(Model *model, const Snapshot *snap, Verb verb, Str on, int64_t now_us)
+{
+    bool runs = verb == VERB_PAUSE || verb == VERB_RESUME || verb == VERB_UPDATE;
+    bool part = str_equal(on, STR("trainer")) || str_equal(on, STR("frontend"));
+    if (verb == VERB_RESTART && part) {
+        return act_part(model, snap, on.p[0] == 't' ? "trainer" : "frontend", now_us);
+    }
+    if (verb == VERB_STOP || (runs && str_equal(on, STR("all")))) {
+        return act_begin(model, snap, verb, true, now_us);
+    }
+    model_say(model, ROLE_WARN, now_us, "%s takes rows: put the cursor on one or mark them%s",
+              verb_word(verb), runs ? ", or write 'all' for the whole run" : "");
+    return MODEL_DRAW;
+}
+
 unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_us)
 {
     Verb verb = VERB_PAUSE;
@@ -120,24 +136,7 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
         return MODEL_THEME | MODEL_DRAW;
     }
     if (find_verb(word, &verb) && (verb == VERB_STOP || value.n > 0)) {
-        bool all = verb == VERB_STOP || str_equal(value, STR("all"));
-        if (verb == VERB_RESTART && str_equal(value, STR("trainer"))) {
-            return act_part(model, snap, "trainer", now_us);
-        }
-        if (verb == VERB_RESTART && str_equal(value, STR("frontend"))) {
-            return act_part(model, snap, "frontend", now_us);
-        }
-        if (all && (verb == VERB_RESTART || verb == VERB_CORDON || verb == VERB_UNCORDON || verb == VERB_ABORT)) {
-            model_say(model, ROLE_WARN, now_us, "%s takes rows (* marks all), not the whole run",
-                      verb_word(verb));
-            return MODEL_DRAW;
-        }
-        if (all) {
-            return act_begin(model, snap, verb, true, now_us);
-        }
-        model_say(model, ROLE_WARN, now_us, "write ':%s all', or use the key on a row",
-                  verb_word(verb));
-        return MODEL_DRAW;
+        return verb_command(model, snap, verb, value, now_us);
     }
     Action action = keymap_by_name(word.p, word.n);
     if (action != ACT_NONE) {
