@@ -99,6 +99,7 @@ static void attention_zero_tail(float *row, int from, int to)
 void attention_forward(Attention *a, const AttentionArgs *args)
 {
     const int d = a->d;
+    float sums[ATTENTION_QUERIES];
     gemm_pack(args->k, args->step, true, 0, args->count, 0, d, a->k_turned);
     gemm_pack(args->v, args->step, false, 0, d, 0, args->count, a->v_rows);
     for (int head = 0; head < a->group; head++) {
@@ -112,16 +113,19 @@ void attention_forward(Attention *a, const AttentionArgs *args)
                 float *p = a->p + (size_t)i * (size_t)a->padded;
                 float max;
                 const int seen = from + i + 1;
-                const float sum = a->kernels->softmax(p, seen, &max);
-                a->kernels->scale(p, 1.0f / sum, seen);
+                sums[i] = a->kernels->softmax(p, seen, &max);
                 attention_zero_tail(p, seen, keys);
-                args->lse[(size_t)(from + i) * args->lse_step + (size_t)head] = max + logf(sum);
+                args->lse[(size_t)(from + i) * args->lse_step + (size_t)head] =
+                    max + logf(sums[i]);
             }
             const Tile tile = {.a = a->p, .a_step = (size_t)a->padded, .b = a->v_rows,
                                .b_panel = (size_t)args->count * KERNEL_PANEL,
                                .c = args->out + (size_t)from * args->out_step + head * d,
                                .c_step = args->out_step, .rows = rows, .cols = d, .k = keys};
             a->kernels->tile(&tile);
+            for (int i = 0; i < rows; i++) {
+                a->kernels->scale(tile.c + (size_t)i * args->out_step, 1.0f / sums[i], d);
+            }
         }
     }
 }

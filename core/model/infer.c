@@ -28,6 +28,7 @@ typedef struct InferThread {
     float *scores;         /* [group][context] */
     const float **k, **v;  /* granules of one context */
     float *out;            /* [group][d16] */
+    float *sums;           /* [group] */
 } InferThread;
 
 struct Infer {
@@ -131,7 +132,8 @@ static bool infer_allocate(Infer *infer, const ModelConfig *model)
         ok = thread->k != NULL && thread->v != NULL &&
              infer_floats(&thread->norms, INFER_REDUNDANT, 1) &&
              infer_floats(&thread->scores, group, context) &&
-             infer_floats(&thread->out, group, (size_t)infer->d16);
+             infer_floats(&thread->out, group, (size_t)infer->d16) &&
+             infer_floats(&thread->sums, group, 1);
     }
     return ok;
 }
@@ -184,6 +186,7 @@ void infer_free(Infer *infer)
         free(thread->norms);
         free(thread->scores);
         free(thread->out);
+        free(thread->sums);
         free((void *)thread->k);
         free((void *)thread->v);
     }
@@ -333,8 +336,7 @@ static void infer_attend(const Infer *infer, int row, int kv, int from, int to, 
     kernels->attn_scores(q, (size_t)d, heads, d, own->k, granules, own->scores, step);
     for (int i = 0; i < heads; i++) {
         float max;
-        const float sum = kernels->softmax(own->scores + (size_t)i * step, context, &max);
-        kernels->scale(own->scores + (size_t)i * step, 1.0f / sum, context);
+        own->sums[i] = kernels->softmax(own->scores + (size_t)i * step, context, &max);
     }
     kernels->attn_values(own->scores, step, heads, context, own->v, infer->d16, own->out,
                          (size_t)infer->d16);
@@ -342,6 +344,7 @@ static void infer_attend(const Infer *infer, int row, int kv, int from, int to, 
                  (kv * infer->group + from) * d;
     for (int i = 0; i < heads; i++) {
         memcpy(out + i * d, own->out + i * infer->d16, (size_t)d * sizeof(float));
+        kernels->scale(out + i * d, 1.0f / own->sums[i], d);
     }
 }
 

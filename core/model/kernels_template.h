@@ -10,7 +10,8 @@
 /* columns of the widest tile, at least one panel */
 #define TILE_ROOM (TILE_VECS_FEW * VW > KERNEL_PANEL ? TILE_VECS_FEW * VW : KERNEL_PANEL)
 #define SCORE_GRANULES (VW == 16 ? 4 : 1)
-#define VALUE_VECS (VW == 16 ? 4 : 2)
+#define SCORE_VECS ((SCORE_GRANULES > 2 ? SCORE_GRANULES : 2) * WORD_VECS)
+#define VALUE_VECS 2
 
 /* ---- vectors with a tail ------------------------------------------------------------------ */
 
@@ -447,7 +448,7 @@ K_TARGET static void k_logit_grad(float *z, float inv_temperature, float lse, fl
 K_INLINE void score_body(const int rows, const int granules, const float *q, size_t q_step, int d,
                          const float *const *k, float *s, size_t s_step)
 {
-    vec acc[4][SCORE_GRANULES * WORD_VECS];
+    vec acc[4][SCORE_VECS];
     K_UNROLL
     for (int m = 0; m < rows; m++) {
         K_UNROLL
@@ -456,7 +457,7 @@ K_INLINE void score_body(const int rows, const int granules, const float *q, siz
         }
     }
     for (int i = 0; i < d; i++) {
-        vec line[SCORE_GRANULES * WORD_VECS];
+        vec line[SCORE_VECS];
         K_UNROLL
         for (int v = 0; v < granules * WORD_VECS; v++) {
             line[v] = v_load(k[v / WORD_VECS] + (size_t)i * 16 + v % WORD_VECS * VW);
@@ -509,8 +510,32 @@ K_TARGET static void k_attn_scores(const float *q, size_t q_step, int rows, int 
         for (; g + SCORE_GRANULES <= granules; g += SCORE_GRANULES) {
             score_rows(some, SCORE_GRANULES, from, q_step, d, k + g, to + g * 16, s_step);
         }
+        for (; SCORE_GRANULES > 2 && g + 2 <= granules; g += 2) {
+            score_rows(some, 2, from, q_step, d, k + g, to + g * 16, s_step);
+        }
         for (; g < granules; g++) {
             score_rows(some, 1, from, q_step, d, k + g, to + g * 16, s_step);
+        }
+    }
+}
+
+/* Even and odd granules have sums of their own: one chain of additions would wait for itself. */
+K_INLINE void value_tokens(const int rows, const int vecs, const float *p, size_t p_step,
+                           const float *row, int tokens, int d16, vec acc[4][VALUE_VECS])
+{
+    for (int t = 0; t < tokens; t++, row += d16, p++) {
+        vec line[VALUE_VECS];
+        K_UNROLL
+        for (int i = 0; i < vecs; i++) {
+            line[i] = v_load(row + i * VW);
+        }
+        K_UNROLL
+        for (int m = 0; m < rows; m++) {
+            const vec x = v_set(p[(size_t)m * p_step]);
+            K_UNROLL
+            for (int i = 0; i < vecs; i++) {
+                acc[m][i] = v_fma(x, line[i], acc[m][i]);
+            }
         }
     }
 }
@@ -518,38 +543,39 @@ K_TARGET static void k_attn_scores(const float *q, size_t q_step, int rows, int 
 K_INLINE void value_body(const int rows, const int vecs, const float *p, size_t p_step, int tokens,
                          const float *const *v, int d16, int column, float *o, size_t o_step)
 {
-    vec acc[4][VALUE_VECS];
+    vec even[4][VALUE_VECS];
+    vec odd[4][VALUE_VECS];
     K_UNROLL
     for (int m = 0; m < rows; m++) {
         K_UNROLL
         for (int i = 0; i < vecs; i++) {
-            acc[m][i] = v_set(0.0f);
+            even[m][i] = v_set(0.0f);
+            odd[m][i] = v_set(0.0f);
         }
     }
-    for (int granule = 0; granule < tokens; granule += 16) {
-        const int end = tokens - granule < 16 ? tokens - granule : 16;
-        const float *row = v[granule / 16] + column;
-        for (int t = 0; t < end; t++, row += d16, p++) {
-            vec line[VALUE_VECS];
-            K_UNROLL
-            for (int i = 0; i < vecs; i++) {
-                line[i] = v_load(row + i * VW);
-            }
-            K_UNROLL
-            for (int m = 0; m < rows; m++) {
-                const vec x = v_set(p[(size_t)m * p_step]);
-                K_UNROLL
-                for (int i = 0; i < vecs; i++) {
-                    acc[m][i] = v_fma(x, line[i], acc[m][i]);
-                }
-            }
+    int t = 0;
+    for (; t + 32 <= tokens; t += 32) {
+        const float *a = v[t / 16] + column;
+        const float *b = v[t / 16 + 1] + column;
+        for (int i = 0; i < 16; i++, a += d16, b += d16) {
+            value_tokens(rows, vecs, p + t + i, p_step, a, 1, d16, even);
+            value_tokens(rows, vecs, p + t + i + 16, p_step, b, 1, d16, odd);
+        }
+    }
+    if (t < tokens) {
+        const int left = tokens - t;
+        value_tokens(rows, vecs, p + t, p_step, v[t / 16] + column, left < 16 ? left : 16, d16,
+                     even);
+        if (left > 16) {
+            value_tokens(rows, vecs, p + t + 16, p_step, v[t / 16 + 1] + column, left - 16, d16,
+                         odd);
         }
     }
     K_UNROLL
     for (int m = 0; m < rows; m++) {
         K_UNROLL
         for (int i = 0; i < vecs; i++) {
-            v_store(o + (size_t)m * o_step + column + i * VW, acc[m][i]);
+            v_store(o + (size_t)m * o_step + column + i * VW, even[m][i] + odd[m][i]);
         }
     }
 }
@@ -583,9 +609,6 @@ K_TARGET static void k_attn_values(const float *p, size_t p_step, int rows, int 
         int column = 0;
         for (; column + VALUE_VECS * VW <= d16; column += VALUE_VECS * VW) {
             value_rows(some, VALUE_VECS, from, p_step, tokens, v, d16, column, to, o_step);
-        }
-        for (; column + 2 * VW <= d16; column += 2 * VW) {
-            value_rows(some, 2, from, p_step, tokens, v, d16, column, to, o_step);
         }
         for (; column < d16; column += VW) {
             value_rows(some, 1, from, p_step, tokens, v, d16, column, to, o_step);
