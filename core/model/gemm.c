@@ -2,6 +2,7 @@
 
 #include "core/base/mem.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -26,6 +27,7 @@ typedef struct GemmBlock { /* what the threads of one block share */
     const Gemm *gemm;
     const GemmArgs *args;
     int k0, k, n0, n;
+    atomic_int next; /* the next part of the rows that nobody has taken */
 } GemmBlock;
 
 void *gemm_bytes(size_t bytes)
@@ -196,7 +198,7 @@ static void gemm_rows(const GemmBlock *block, int from, int rows, float *copy)
 
 static void gemm_work(void *context, int thread, int threads)
 {
-    const GemmBlock *block = context;
+    GemmBlock *block = context;
     const Gemm *gemm = block->gemm;
     const GemmArgs *args = block->args;
     const int panels = gemm_panels(block->n);
@@ -211,9 +213,13 @@ static void gemm_work(void *context, int thread, int threads)
     pool_barrier(gemm->pool);
     const int limit = args->a_transposed ? GEMM_M_TRANSPOSED : GEMM_M;
     const int blocks = (args->m + limit - 1) / limit;
-    const int parts = (blocks + threads - 1) / threads * threads; /* equal work for each */
     const int units = (args->m + 5) / 6; /* whole register tiles */
-    for (int i = thread; i < parts; i += threads) {
+    int parts = (blocks + threads - 1) / threads * threads;
+    if (threads > 1 && parts < 4 * threads) {
+        parts = 4 * threads; /* a thread that lost its core for a while holds up a small part */
+    }
+    for (int i = atomic_fetch_add(&block->next, 1); i < parts;
+         i = atomic_fetch_add(&block->next, 1)) {
         const int from = (int)((int64_t)units * i / parts) * 6;
         int to = (int)((int64_t)units * (i + 1) / parts) * 6;
         to = to < args->m ? to : args->m;

@@ -1,6 +1,7 @@
 #include "core/model/graph_private.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 typedef struct RowsJob {
@@ -31,6 +32,7 @@ typedef struct AttentionJob {
     Graph *graph;
     const LayerActs *acts;
     bool backward;
+    atomic_int next; /* jobs are unequal: whoever is free takes the next one */
 } AttentionJob;
 
 static void graph_attention_one(const AttentionJob *job, int sequence, int kv, int thread)
@@ -71,9 +73,11 @@ static void graph_attention_one(const AttentionJob *job, int sequence, int kv, i
 
 static void graph_attention_work(void *context, int thread, int threads)
 {
-    const AttentionJob *job = context;
+    (void)threads;
+    AttentionJob *job = context;
     const int kv_heads = job->graph->config.kv_heads;
-    for (int i = thread; i < job->graph->batch.n_seqs * kv_heads; i += threads) {
+    const int jobs = job->graph->batch.n_seqs * kv_heads;
+    for (int i = atomic_fetch_add(&job->next, 1); i < jobs; i = atomic_fetch_add(&job->next, 1)) {
         graph_attention_one(job, i / kv_heads, i % kv_heads, thread);
     }
 }
