@@ -225,8 +225,8 @@ static EngineAcc engine_tick_row(sqlite3_stmt *stmt)
                        .first_tokens = sqlite3_column_int64(stmt, 17)};
 }
 
-static Err load_ticks(Db *db, int64_t from, int64_t to, AccSet *set, AccSeen seen, void *user,
-                      Fault *fault)
+static Err load_ticks(Db *db, int64_t from, int64_t to, AccSet *set, CounterSeen seen,
+                      void *user, Fault *fault)
 {
     static const char sql[] = ENGINE_TICK_COLUMNS
         "WHERE second BETWEEN ? AND ? ORDER BY second, engine";
@@ -241,8 +241,8 @@ static Err load_ticks(Db *db, int64_t from, int64_t to, AccSet *set, AccSeen see
         EngineAcc row = engine_tick_row(stmt);
         EngineAcc *acc = acc_find(set, row.engine);
         *acc = row;
-        if (seen != NULL) {
-            seen(acc, user);
+        if (seen != NULL && acc->counter_us != 0) {
+            seen(acc->engine, acc->counter_us, acc->tokens, user);
         }
     }
     Err err = rc == SQLITE_DONE ? ERR_OK : read_failed(db, fault);
@@ -264,8 +264,8 @@ static ProbeFact probe_row(sqlite3_stmt *stmt)
                        .policy_version = column_i64(stmt, 9, -1)};
 }
 
-static Err load_probes(Db *db, int64_t from, int64_t to, int64_t t_us, AccSet *set, AccSeen seen,
-                       void *user, Fault *fault)
+static Err load_probes(Db *db, int64_t from, int64_t to, int64_t t_us, AccSet *set,
+                       CounterSeen seen, void *user, Fault *fault)
 {
     static const char sql[] =
         "SELECT t_us, engine, incarnation, outcome, running, waiting, token_usage,"
@@ -283,8 +283,8 @@ static Err load_probes(Db *db, int64_t from, int64_t to, int64_t t_us, AccSet *s
         ProbeFact probe = probe_row(stmt);
         EngineAcc *acc = acc_find(set, probe.engine);
         acc_probe(acc, &probe, sqlite3_column_int64(stmt, 3) == 1);
-        if (seen != NULL) {
-            seen(acc, user);
+        if (seen != NULL && acc->counter_us != 0) {
+            seen(acc->engine, acc->counter_us, acc->tokens, user);
         }
     }
     Err err = rc == SQLITE_DONE ? ERR_OK : read_failed(db, fault);
@@ -292,13 +292,12 @@ static Err load_probes(Db *db, int64_t from, int64_t to, int64_t t_us, AccSet *s
     return err;
 }
 
-Err acc_load(Db *db, int64_t from_us, int64_t t_us, AccSet *set, AccSeen seen, void *user,
-             Fault *fault)
+Err acc_load(Db *db, int64_t t_us, AccSet *set, CounterSeen seen, void *user, Fault *fault)
 {
     Tick key;
     Tick last;
     Tick after;
-    Err err = tick_key_at(db, from_us, &key, fault);
+    Err err = tick_key_at(db, t_us, &key, fault);
     if (err == ERR_OK) {
         err = tick_at(db, t_us, &last, fault);
     }
@@ -311,6 +310,27 @@ Err acc_load(Db *db, int64_t from_us, int64_t t_us, AccSet *set, AccSeen seen, v
     if (err == ERR_OK) {
         err = load_probes(db, last.probe, after.probe, t_us, set, seen, user, fault);
     }
+    return err;
+}
+
+Err acc_history(Db *db, int64_t from_us, int64_t to_us, CounterSeen seen, void *user,
+                Fault *fault)
+{
+    static const char sql[] = "SELECT engine, counter_us, tokens FROM engine_tick"
+                              " WHERE second >= ? AND second < ? AND counter_us IS NOT NULL";
+    sqlite3_stmt *stmt = db_stmt(db, sql, fault);
+    if (stmt == NULL) {
+        return read_failed(db, fault);
+    }
+    sqlite3_bind_int64(stmt, 1, from_us / SECOND_US);
+    sqlite3_bind_int64(stmt, 2, to_us / SECOND_US);
+    int rc = sqlite3_step(stmt);
+    for (; rc == SQLITE_ROW; rc = sqlite3_step(stmt)) {
+        seen(sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
+             sqlite3_column_double(stmt, 2), user);
+    }
+    Err err = rc == SQLITE_DONE ? ERR_OK : read_failed(db, fault);
+    sqlite3_reset(stmt);
     return err;
 }
 

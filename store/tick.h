@@ -59,11 +59,13 @@ EngineAcc *acc_find(AccSet *set, int64_t engine); /* made when missing */
 /* Pure: takes one probe in; returns the tokens that it added. */
 double acc_probe(EngineAcc *acc, const ProbeFact *probe, bool ok);
 
-/* Called for every state of an engine on the way to T, oldest first. */
-typedef void (*AccSeen)(const EngineAcc *acc, void *user);
-/* State of all engines at T. The walk starts at the key tick at or before `from_us` (<= T). */
-Err acc_load(Db *db, int64_t from_us, int64_t t_us, AccSet *set, AccSeen seen, void *user,
-             Fault *fault);
+/* An observation of an engine's counter and the sum of its growth so far. */
+typedef void (*CounterSeen)(int64_t engine, int64_t t_us, double tokens, void *user);
+/* State of all engines at T; `seen` (may be NULL) hears what lies on the way, oldest first. */
+Err acc_load(Db *db, int64_t t_us, AccSet *set, CounterSeen seen, void *user, Fault *fault);
+/* Observations of the seconds in [from, to). */
+Err acc_history(Db *db, int64_t from_us, int64_t to_us, CounterSeen seen, void *user,
+                Fault *fault);
 /* Engines as they were at the key tick `second`. */
 Err acc_load_key(Db *db, int64_t second, AccSet *set, Fault *fault);
 

@@ -18,17 +18,14 @@ typedef struct SeenList {
     size_t count, capacity;
 } SeenList;
 
-static void note_seen(const EngineAcc *acc, void *user)
+static void note_seen(int64_t engine, int64_t t_us, double tokens, void *user)
 {
     SeenList *list = user;
-    if (acc->counter_us == 0) {
-        return;
-    }
     if (list->count == list->capacity) {
         list->capacity = list->capacity == 0 ? 256 : list->capacity * 2;
         list->items = xrealloc(list->items, list->capacity, sizeof *list->items);
     }
-    list->items[list->count++] = (Seen){acc->engine, acc->counter_us, acc->tokens};
+    list->items[list->count++] = (Seen){engine, t_us, tokens};
 }
 
 static int by_engine_time(const void *a, const void *b)
@@ -186,7 +183,9 @@ static void load_coarse(View *view, int64_t t_us, int cells, int64_t cell_us, Se
         AccSet set = {0};
         acc_load_key(&view->db, key.second, &set, &view->fault);
         for (size_t j = 0; j < set.count; j++) {
-            note_seen(&set.items[j], seen);
+            if (set.items[j].counter_us != 0) {
+                note_seen(set.items[j].engine, set.items[j].counter_us, set.items[j].tokens, seen);
+            }
         }
         acc_free(&set);
     }
@@ -198,18 +197,30 @@ typedef struct EngineWork {
     double minutes; /* between the two sets; 0 unknown */
 } EngineWork;
 
+/* The state at T and the observations of the last `back_us` in order of engine and time. */
+static void load_now(View *view, int64_t t_us, int64_t back_us, EngineWork *work)
+{
+    Tick key;
+    tick_key_at(&view->db, t_us, &key, &view->fault);
+    int64_t from_us = t_us - back_us - 2 * (int64_t)SECOND_US;
+    if (key.found) { /* what is before the state's own walk */
+        acc_history(&view->db, from_us > 0 ? from_us : 0, key.second * SECOND_US, note_seen,
+                    &work->seen, &view->fault);
+    }
+    acc_load(&view->db, t_us, &work->now, note_seen, &work->seen, &view->fault);
+    if (work->seen.count > 1) {
+        qsort(work->seen.items, work->seen.count, sizeof(Seen), by_engine_time);
+    }
+}
+
 static void load_work(View *view, int64_t t_us, int cells, int64_t cell_us, EngineWork *work)
 {
     bool coarse = cell_us >= KEY_SECONDS * SECOND_US;
     int64_t back_us = coarse ? 0 : cells * cell_us;
-    int64_t from_us = t_us - (back_us > RATE_WINDOW_US ? back_us : RATE_WINDOW_US) - SECOND_US;
-    acc_load(&view->db, from_us, t_us, &work->now, note_seen, &work->seen, &view->fault);
     if (coarse && cells > 0) {
         load_coarse(view, t_us, cells, cell_us, &work->seen);
     }
-    if (work->seen.count > 1) {
-        qsort(work->seen.items, work->seen.count, sizeof(Seen), by_engine_time);
-    }
+    load_now(view, t_us, back_us > RATE_WINDOW_US ? back_us : RATE_WINDOW_US, work);
     Tick key;
     tick_key_at(&view->db, t_us - 60 * (int64_t)SECOND_US + SECOND_US, &key, &view->fault);
     work->minutes = 1;
@@ -247,7 +258,6 @@ static const Seen *seen_of(const SeenList *list, int64_t engine, size_t *count)
     return list->items + from;
 }
 
-/* When nothing was ever said about T itself, T is the moment of the newest fact. */
 EngineList view_engines(View *view, int64_t t_us, int spark_count, int64_t spark_us, Arena *arena)
 {
     static const char next[] = "SELECT min(engine) FROM engine WHERE engine > ?";
@@ -290,11 +300,7 @@ void view_rates(View *view, int64_t t_us, RateSum *out)
 {
     EngineWork work = {0};
     *out = (RateSum){val_none(), val_none()};
-    acc_load(&view->db, t_us - RATE_WINDOW_US - SECOND_US, t_us, &work.now, note_seen, &work.seen,
-             &view->fault);
-    if (work.seen.count > 1) {
-        qsort(work.seen.items, work.seen.count, sizeof(Seen), by_engine_time);
-    }
+    load_now(view, t_us, RATE_WINDOW_US, &work);
     double usage = 0;
     int usages = 0;
     for (size_t i = 0; i < work.now.count; i++) {
