@@ -91,6 +91,7 @@ static void write_words(Words *w, const DemoFlags *f, const DemoTask *task, cons
     add_number(w, "--n-samples-per-prompt", task->n_samples_per_prompt);
     add_number(w, "--rollout-max-response-len", task->max_response_len);
     add(w, "--rollout-shuffle");
+    add(w, "--rollout-skip-special-tokens"); /* the answer is the text before the end token */
     add_number(w, "--num-rollout", f->steps > 0 ? (double)f->steps : task->max_steps);
     add_number(w, "--lr", task->lr);
     add_number(w, "--weight-decay", 0.0);

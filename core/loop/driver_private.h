@@ -163,7 +163,7 @@ struct Driver {
 
     int64_t next_sample, next_group, next_txn, next_command, next_phase, session;
     int64_t closed_txn; /* highest left-over transaction that was closed at resume */
-    int64_t phase_id, phase_began_us, step_began_us;
+    int64_t phase_id, phase_began_us, step_began_us, step_version;
     LoopPhase phase_now; /* as logged; the machine may be ahead */
     int64_t phase_us[PHASE_DONE + 1];
     double eval_reward;

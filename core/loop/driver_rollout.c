@@ -269,6 +269,8 @@ static void log_eval_before(Driver *d, const RolloutJob *job)
     fact.t_us = job->ended_us;
     fact.end = true;
     fact.outcome = "evaluated before training";
+    fact.samples = (int64_t)job->group_count * job->per_group;
+    fact.tokens = job->tokens;
     fact.eval_reward_mean = val_of(job->reward_mean, job->ended_us);
     store_put_step(d->store, &fact);
     if (d->config->lines) {

@@ -48,6 +48,7 @@ static void begin_step(Driver *d, const LoopAction *action)
 {
     memset(d->phase_us, 0, sizeof d->phase_us);
     d->step_began_us = clock_wall_us();
+    d->step_version = action->version;
     d->eval_known = false;
     d->step_open = true;
     StepFact fact = {.step = action->step, .t_us = d->step_began_us,
@@ -115,7 +116,7 @@ static void end_step(Driver *d, const LoopAction *action)
         position = at.epoch * data_count(d->data) + at.offset;
     }
     StepFact fact = {.step = action->step, .t_us = now, .end = true,
-                     .policy_version = action->version, .outcome = action->reason,
+                     .policy_version = d->step_version, .outcome = action->reason,
                      .trainer_state = whole ? d->trainer_dir : NULL, .data_position = position};
     if (job && job->over) {
         fact.samples = (int64_t)job->group_count * job->per_group;
