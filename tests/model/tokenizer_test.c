@@ -4,9 +4,13 @@
 #include "core/base/fs.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/base/rng.h"
+#include "core/base/utf8.h"
 #include "core/model/tokenizer.h"
+#include "core/model/unicode.h"
 #include "tests/zst.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 /* Spoils the Split pattern's look without changing what it matches: the hand-written rule does
@@ -298,6 +302,75 @@ static void bad_bytes(void)
     tokenizer_free(t);
 }
 
+/* Random bytes: decoding what they became gives back their clean form in NFC. */
+static void random_bytes(void)
+{
+    Tokenizer *t = load("tokenizer/qwen3-tokenizer.json.zst");
+    static const char parts[] = "aB 1\n\r\t'sS.<|im_start|>\xC3\xA9\xE4\xB8\xAD\xF0\x9F\x98\x80"
+                                "\xFF\xCC\x81";
+    Rng rng;
+    rng_seed(&rng, 23);
+    for (int round = 0; t != NULL && round < 2000; round++) {
+        char text[64];
+        size_t n = rng_below(&rng, sizeof text);
+        for (size_t i = 0; i < n; i++) {
+            text[i] = rng_below(&rng, 4) == 0 ? (char)rng_below(&rng, 256)
+                                              : parts[rng_below(&rng, sizeof parts - 1)];
+        }
+        TokenIds ids = {0};
+        Fault fault = {0};
+        Text clean;
+        Text normal;
+        Text back;
+        text_init(&clean, 1024);
+        text_init(&normal, 1024);
+        text_init(&back, 1024);
+        CHECK(utf8_add_clean(&clean, (Str){text, n}) && unicode_nfc(text_str(&clean), &normal));
+        CHECK_I64(tokenizer_encode(t, (Str){text, n}, &ids, &fault), ERR_OK);
+        tokenizer_decode(t, ids.ids, ids.count, false, &back);
+        CHECK(str_equal(text_str(&back), text_str(&normal)));
+        text_free(&clean);
+        text_free(&normal);
+        text_free(&back);
+        token_ids_free(&ids);
+    }
+    tokenizer_free(t);
+}
+
+typedef struct Work {
+    const Tokenizer *t;
+    size_t count;
+} Work;
+
+static void *encode_many(void *user)
+{
+    Work *work = user;
+    for (int i = 0; i < 200; i++) {
+        TokenIds ids = {0};
+        Fault fault = {0};
+        if (tokenizer_encode(work->t, STR("One tokenizer, many threads: 12 + 30 = 42."), &ids,
+                             &fault) == ERR_OK) {
+            work->count += ids.count;
+        }
+        token_ids_free(&ids);
+    }
+    return NULL;
+}
+
+/* For the thread sanitizer: what is learnt about a token while encoding is shared. */
+static void threads(void)
+{
+    Tokenizer *t = load("tokenizer/smollm2-tokenizer.json.zst");
+    Work work[2] = {{t, 0}, {t, 0}};
+    pthread_t thread;
+    CHECK_I64(pthread_create(&thread, NULL, encode_many, &work[0]), 0);
+    (void)encode_many(&work[1]);
+    CHECK_I64(pthread_join(thread, NULL), 0);
+    CHECK(work[0].count > 0);
+    CHECK_I64(work[0].count, work[1].count);
+    tokenizer_free(t);
+}
+
 static void alphabet(void)
 {
     static const char *const special[] = {"<pad>", "<eos>"};
@@ -388,6 +461,8 @@ int main(void)
     RUN(smollm2);
     RUN(long_runs);
     RUN(bad_bytes);
+    RUN(random_bytes);
+    RUN(threads);
     RUN(alphabet);
     RUN(refusals);
     return test_end();

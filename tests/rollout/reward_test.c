@@ -193,6 +193,44 @@ static void symbolic_traps(void)
     CHECK_NEAR(score("math", deep, "1"), 0, 0);
 }
 
+/* Spoilt answers: whatever they say, the score is one of the rule's and nothing breaks. */
+static void mutations(void)
+{
+    static const char *const seeds[] = {
+        "</think>\\boxed{\\frac{1}{2}} Answer: $\\text{5}$ \\sqrt[3]{x}^{2}",
+        "\\boxed{\\begin{pmatrix}1\\\\2\\end{pmatrix}} Answer : 1,000 B is the correct",
+        "\\boxed{(x+1)^2-\\sqrt{8}/2\\pi, 3 \\text{ cm}^2} answer is (B) frac12 sqrt3",
+        "###Response \\boxed{7 3/4 \\cdot 10^{-3}} \xC3\xA9\xE2\x88\x9A\xD9\xA5 ANSWER:\n 34"};
+    static const char *const types[] = {"math", "deepscaler", "dapo", "f1", "gpqa", "exact",
+                                        "digits"};
+    static const char letters[] = "\\{}()[]^_$%,.;:+-*/ 0159axe\n\xC3\xA9\xFF~&|=";
+    Rng rng;
+    rng_seed(&rng, 17);
+    for (int round = 0; round < 3000; round++) {
+        char text[160];
+        char label[40];
+        Fault fault = {0};
+        const char *seed = seeds[rng_below(&rng, 4)];
+        size_t n = strlen(seed);
+        memcpy(text, seed, n);
+        for (uint64_t k = rng_below(&rng, 6) + 1; k > 0; k--) {
+            text[rng_below(&rng, n)] = letters[rng_below(&rng, sizeof letters - 1)];
+        }
+        size_t from = rng_below(&rng, n);
+        size_t m = rng_below(&rng, n - from) % sizeof label;
+        memcpy(label, text + from, m);
+        RewardInput input = {.response = {text, n}, .label = {label, m}};
+        double out = NAN;
+        const char *type = types[rng_below(&rng, 7)];
+        Err err = reward_score(type, &input, NULL, &out, &fault);
+        bool good = err == ERR_OK ? out >= -1.0 && out <= 1.0 : fault.sentence[0] != '\0';
+        if (!good) {
+            fprintf(stderr, "%s: %.*s\n", type, (int)n, text);
+        }
+        CHECK(good);
+    }
+}
+
 static void dispatch(void)
 {
     Fault fault = {0};
@@ -230,6 +268,7 @@ int main(void)
     RUN(exact);
     RUN(digits);
     RUN(symbolic_traps);
+    RUN(mutations);
     RUN(dispatch);
     return test_end();
 }
