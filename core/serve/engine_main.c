@@ -2,6 +2,7 @@
 #include "core/serve/engine.h"
 
 #include "core/base/flags.h"
+#include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/net/child.h"
 #include "core/serve/engine_local.h"
@@ -104,6 +105,10 @@ static Err check_settings(EngineSettings *s, const Keys *keys, const FlagRest *r
     if (!s->synthetic && !s->model_path) {
         return fault_set(fault, ERR_ARG, "name a Hugging Face directory, or use --synthetic",
                          "engine: --model-path is missing");
+    }
+    if (s->model_path && !fs_is_dir(s->model_path)) {
+        return fault_set(fault, ERR_NOT_FOUND, "name a Hugging Face directory on this machine",
+                         "engine: --model-path %s is not a directory", s->model_path);
     }
     if (s->count > 1 && !s->synthetic) {
         return fault_set(fault, ERR_ARG, "start one process an engine",
