@@ -1,6 +1,7 @@
 #include "store/topics.h"
 
-/* Word of a stored code; name of an engine, its newest one. */
+/* Word of a stored code; name of an engine, its newest one. Arguments are qualified: a bare name
+ * could be a column of the inner table. */
 #define WORD(kind, code)                                                                          \
     "(SELECT word FROM enumeration WHERE kind = '" kind "' AND code = " code ")"
 #define ENGINE_NAME(id)                                                                           \
@@ -64,14 +65,14 @@ static const Topic topics[] = {
      " ORDER BY t_us DESC, change_id DESC LIMIT 1) AS answer FROM command c GROUP BY command_id",
      " ORDER BY command"},
     {"events",
-     "SELECT event_id AS event, t_us, " WORD("severity", "severity") " AS severity, source,"
-     " " ENGINE_NAME("event.engine") " AS engine, text FROM event",
+     "SELECT event_id AS event, t_us, " WORD("severity", "event.severity") " AS severity,"
+     " source, " ENGINE_NAME("event.engine") " AS engine, text FROM event",
      " ORDER BY event"},
     {"probes",
      "SELECT probe_id AS probe, t_us, CASE WHEN engine = 0 THEN 'frontend' ELSE "
      ENGINE_NAME("probe.engine") " END AS engine, incarnation,"
-     " " WORD("probe_kind", "kind") " AS kind, " TEXT_OF("outcome") " AS outcome, status,"
-     " latency_us, running, waiting, used_tokens, token_usage, gen_tokens_total,"
+     " " WORD("probe_kind", "probe.kind") " AS kind, " TEXT_OF("probe.outcome") " AS outcome,"
+     " status, latency_us, running, waiting, used_tokens, token_usage, gen_tokens_total,"
      " gen_throughput, cache_hit_rate, retracted_total, policy_version FROM probe",
      " ORDER BY probe"},
     {"txns",
@@ -81,7 +82,7 @@ static const Topic topics[] = {
      " ORDER BY txn"},
     {"answers",
      "SELECT txn_id AS txn, " ENGINE_NAME("a.engine") " AS engine, incarnation,"
-     " " WORD("txn_phase", "phase") " AS phase, ok, t_us, took_us, detail FROM txn_answer a",
+     " " WORD("txn_phase", "a.phase") " AS phase, ok, t_us, took_us, detail FROM txn_answer a",
      " ORDER BY a.answer_id"},
     {"metrics",
      "SELECT step, " TEXT_OF("m.name") " AS name, value, t_us, " ENGINE_NAME("m.engine")
@@ -89,12 +90,12 @@ static const Topic topics[] = {
      " ORDER BY m.metric_id"},
     {"incidents",
      "SELECT incident_id AS incident, onset_us, ended_us, class, "
-     WORD("severity", "severity") " AS severity, " ENGINE_NAME("incident.engine")
+     WORD("severity", "incident.severity") " AS severity, " ENGINE_NAME("incident.engine")
      " AS engine, evidence, next_key FROM incident",
      " ORDER BY incident"},
     {"phases",
-     "SELECT phase_id, step, " WORD("loop_phase", "phase") " AS phase, started_us, ended_us,"
-     " outcome FROM phase",
+     "SELECT phase_id, step, " WORD("loop_phase", "phase.phase") " AS phase, started_us,"
+     " ended_us, outcome FROM phase",
      " ORDER BY phase_id"},
     {"children",
      "SELECT t_us, " TEXT_OF("c.child") " AS child, is_stderr, CAST(line AS TEXT) AS line"

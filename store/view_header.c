@@ -37,9 +37,9 @@ static Val newest_val(View *view, const char *sql, int64_t t_us)
 
 static void fill_steps(View *view, int64_t t_us, HeaderView *out)
 {
-    /* Steps are numbered one by one: no counting. */
+    /* Steps are numbered one by one: no counting. An eval before the first step is step -1. */
     static const char done[] =
-        "SELECT step + 1 - (SELECT step FROM step ORDER BY started_us LIMIT 1) FROM step"
+        "SELECT step + 1 - (SELECT min(step) FROM step WHERE step >= 0) FROM step"
         " WHERE started_us <= ?1 AND ended_us <= ?1 AND outcome = 'ok'"
         " ORDER BY started_us DESC LIMIT 1";
     static const char reward[] =
@@ -67,11 +67,11 @@ static void fill_samples(View *view, int64_t t_us, HeaderView *out)
         "SELECT sum(want) FROM sample_group WHERE step = ?1 AND eval = ?3 AND t_us <= ?2";
     int64_t eval = out->phase == PHASE_EVAL;
     FlightList flights = {0};
-    if (out->step >= 0) {
-        out->samples_done = view_number(
-            view, VIEW_QUERY(view, done, out->step, t_us, eval, FATE_ACCEPTED), 0);
-        out->samples_want = view_number(view, VIEW_QUERY(view, want, out->step, t_us, eval), 0);
-    }
+    /* Samples of an eval before the first step belong to the step that follows it. */
+    int64_t step = out->step > 0 ? out->step : 0;
+    out->samples_done = view_number(view,
+                                    VIEW_QUERY(view, done, step, t_us, eval, FATE_ACCEPTED), 0);
+    out->samples_want = view_number(view, VIEW_QUERY(view, want, step, t_us, eval), 0);
     out->tail_p50_s = out->tail_p99_s = out->tail_max_s = -1;
     if (view_good(view) &&
         flight_load(&view->db, t_us, &flights, &view->fault) == ERR_OK && flights.count > 0) {

@@ -93,9 +93,8 @@ TailList view_tail(View *view, int64_t t_us, size_t limit, Arena *arena)
     LoopPhase phase;
     int64_t since_us;
     view_phase_at(view, t_us, &phase, &since_us);
-    if (view_current_step(view, t_us, &step)) {
-        count_groups(view, step, phase == PHASE_EVAL, t_us, &list);
-    }
+    view_current_step(view, t_us, &step);
+    count_groups(view, step > 0 ? step : 0, phase == PHASE_EVAL, t_us, &list);
     view_end(view);
     flight_free(&flights);
     if (!view_good(view)) {

@@ -171,7 +171,8 @@ static double measure(const char *path, int64_t rows, int64_t engines)
     Cost past = frames(view, seconds / 10 + 100, seconds / 2 + 101);
     Cost live = frames(view, seconds - 2, seconds);
     printf("log_view: %lld rows, %lld engines, %.0f MB, %.1f h: open %.1f ms; CPU us a call in "
-           "the past: header %.0f, engines %.0f, tail %.0f, steps %.0f; live: %.0f, %.0f, %.0f, %.0f\n",
+           "the past: header %.0f, engines %.0f, tail %.0f, steps %.0f; live: %.0f, %.0f, %.0f, "
+           "%.0f\n",
            (long long)rows, (long long)engines, (double)info.st_size / 1e6,
            (double)seconds / 3600, (double)open_us / 1000, past.header, past.engines, past.tail,
            past.steps, live.header, live.engines, live.tail, live.steps);
@@ -195,8 +196,8 @@ int main(int argc, char **argv)
     char *path = xasprintf("%s/run.db", dir);
     double small = measure(path, 200000, engines);
     double large = measure(path, rows, engines);
-    printf("log_view: a past frame on %lld rows costs %.2fx the CPU of one on 200000\n", (long long)rows,
-           large / small);
+    printf("log_view: a past frame on %lld rows costs %.2fx the CPU of one on 200000\n",
+           (long long)rows, large / small);
     rmdir(dir);
     free(path);
     free(dir);

@@ -114,6 +114,56 @@ static void test_values(void)
     free(text);
 }
 
+/* Words, not codes, in every topic that has some. */
+static void test_words(void)
+{
+    static const struct {
+        const char *topic, *column, *word;
+    } wanted[] = {
+        {"probes", "kind", "loads"},       {"probes", "outcome", "ok"},
+        {"probes", "engine", "eng-00"},    {"phases", "phase", "generate"},
+        {"events", "severity", "warn"},    {"events", "engine", "eng-01"},
+        {"incidents", "severity", "crit"}, {"incidents", "engine", "eng-00"},
+        {"answers", "phase", "verify"},    {"answers", "engine", "eng-01"},
+        {"policies", "state", "committed"}, {"samples", "finish", "stop"},
+        {"metrics", "name", "train/pg_loss"}, {"children", "child", "trainer"},
+        {"txns", "decision", "commit"},    {"commands", "state", "done"},
+        {"groups", "label", "1 2 3"},
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        Fault fault;
+        int lines = 0;
+        char *text = ask(wanted[i].topic, NULL, true, ERR_OK, &fault);
+        cJSON *row = first_row(text, &lines);
+        CHECK_STR(json_string(row, wanted[i].column, "(none)"), wanted[i].word);
+        cJSON_Delete(row);
+        free(text);
+    }
+}
+
+static void put_more(Store *store)
+{
+    IncidentFact incident = {.incident = 1, .onset_us = AT(41), .class_name = "ENGINE-DEAD",
+                             .severity = SEVERITY_CRIT, .engine = 1};
+    store_put_incident(store, &incident);
+    TxnFact txn = {.txn = 1, .t_us = AT(5), .engines = 2};
+    store_put_txn(store, &txn);
+    TxnAnswerFact answer = {.txn = 1, .engine = 2, .t_us = AT(6), .phase = TXN_VERIFY,
+                            .ok = true};
+    store_put_txn_answer(store, &answer);
+    TxnDecisionFact decision = {.txn = 1, .t_us = AT(7), .commit = true};
+    store_put_txn_decision(store, &decision);
+    MetricFact metric = {.t_us = AT(8), .name = "train/pg_loss", .value = 0.5};
+    store_put_metric(store, &metric);
+    ChildLineFact line = {.t_us = AT(8), .child = "trainer", .line = STR("hello")};
+    store_put_child_line(store, &line);
+    CommandFact command = {.command = 1, .t_us = AT(9), .who = "ana", .what = "pause",
+                           .state = "asked"};
+    store_put_command(store, &command);
+    command = (CommandFact){.command = 1, .t_us = AT(10), .state = "done"};
+    store_put_command(store, &command);
+}
+
 static void test_every_topic_answers(void)
 {
     size_t count = 0;
@@ -193,11 +243,14 @@ int main(void)
         PolicyStateFact state = {.version = v, .t_us = AT(v + 1), .state = POLICY_COMMITTED};
         store_put_policy_state(store, &state);
     }
-    EventFact event = {.t_us = AT(3), .source = "eng-00", .text = "\x1b[31mred\xe2\x80\xae"};
+    put_more(store);
+    EventFact event = {.t_us = AT(3), .source = "eng-01", .engine = 2,
+                       .severity = SEVERITY_WARN, .text = "\x1b[31mred\xe2\x80\xae"};
     store_put_event(store, &event);
     store_close(store);
     RUN(test_promised_columns);
     RUN(test_values);
+    RUN(test_words);
     RUN(test_every_topic_answers);
     RUN(test_refusals);
     RUN(test_hostile_text);
