@@ -204,7 +204,8 @@ static void rule_split(Diagnose *d, const DiagPicture *p)
 
 static void rule_parts(Diagnose *d, const DiagPicture *p)
 {
-    if (p->frontend_down_us > 0 && p->now_us - p->frontend_down_us >= SECOND) {
+    if (p->frontend_down_us > 0 &&
+        (p->frontend_ended || p->now_us - p->frontend_down_us >= SECOND)) {
         raise(d, DIAG_ROUTER_DEAD, 0, SEVERITY_CRIT, p->frontend_down_us,
               p->frontend_detail ? p->frontend_detail : "the frontend does not answer");
     }

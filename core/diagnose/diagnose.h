@@ -52,6 +52,7 @@ typedef struct DiagPicture {
     const DiagEngine *engines;
     int engine_count;
     int64_t frontend_down_us, trainer_down_us; /* since; 0: up */
+    bool frontend_ended;    /* its process is known to have ended: no need to wait for silence */
     const char *frontend_detail, *trainer_detail;
     int64_t want, left, in_flight; /* samples of the rollout under way; want 0: none */
     int64_t oldest_started_us;     /* 0: none in flight */

@@ -370,6 +370,7 @@ static void teardown(Driver *d)
     driver_parts_free(d);
     fleet_free(d->fleet);
     http_client_free(d->http);
+    uv_unref((uv_handle_t *)&d->durable); /* stays open for the writer thread */
     for (int i = 0; i < CLOSE_ROUNDS && uv_run(&d->uv, UV_RUN_NOWAIT) != 0; i++) {
         if (i > 3 && !uv_is_closing((uv_handle_t *)&d->tick)) {
             uv_close((uv_handle_t *)&d->tick, NULL);

@@ -61,8 +61,8 @@ static void answer(const Command *c, bool ok, const char *state, const char *mes
 {
     put(c, state, message);
     driver_event(c->d, ok ? SEVERITY_INFO : SEVERITY_WARN, "operator", c->engine + 1,
-                 "%s %s%s%s by %s: %s", c->verb, c->target, c->reason[0] ? " — " : "", c->reason,
-                 c->who, message);
+                 "%s%s%s%s%s by %s: %s", c->verb, c->target[0] ? " " : "", c->target,
+                 c->reason[0] ? ", " : "", c->reason, c->who, message);
     reply(c->request, ok, c->id, message);
 }
 

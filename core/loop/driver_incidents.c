@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPELLS_MAX = 32 };
+enum { SPELLS_MAX = 32, RESTART_CALM_US = 30000000 };
 
 static int compare(const void *a, const void *b)
 {
@@ -74,7 +74,7 @@ static void put_incident(Driver *d, const DiagAction *a)
 
 void driver_diagnose_tick(Driver *d, int64_t now_us)
 {
-    if (d->shutting) {
+    if (d->shutting || d->torn_down || !d->diagnose) {
         return;
     }
     int count = fleet_count(d->fleet);
@@ -87,13 +87,20 @@ void driver_diagnose_tick(Driver *d, int64_t now_us)
                                   .admitted = seen.admitted,
                                   .operator_hold = seat->paused || seat->cordoned,
                                   .reported_version = seen.reported_version,
-                                  .boots_30min = boots_within(seat, now_us, 1800000000LL)};
+                                  .boots_30min = boots_within(seat, now_us, 1800000000LL),
+                                  .detail = seat->how[0] ? seat->how : NULL};
+        /* An engine that the operator restarts is no incident until it fails to come back. */
+        if (seat->command > 0 && now_us - seat->state_since_us < RESTART_CALM_US) {
+            engines[i].state = ENGINE_STARTING;
+        }
     }
     DiagPicture picture = {.now_us = now_us, .phase = loop_phase(d->loop),
                            .phase_since_us = loop_phase_since_us(d->loop),
                            .paused = loop_paused(d->loop), .syncing = driver_syncing(d),
                            .committed = loop_committed(d->loop), .engines = engines,
                            .engine_count = count, .frontend_down_us = d->frontend_down_us,
+                           .frontend_ended = d->frontend && !d->frontend->listening,
+                           .frontend_detail = d->frontend_how[0] ? d->frontend_how : NULL,
                            .trainer_down_us = d->trainer_down_us,
                            .trainer_detail = d->trainer_how[0] ? d->trainer_how : NULL,
                            .not_recording_us = d->not_recording_us};

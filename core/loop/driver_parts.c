@@ -124,21 +124,26 @@ static void on_part_exit(Child *child, int64_t status, int signal, void *user)
     if (!served && part->failures > 1 && part->kind == PART_ENGINE) {
         part->port = 0; /* the old port may have been taken; the frontend's address must stay */
     }
-    driver_event(d, SEVERITY_CRIT, part_word(part),
-                 part->kind == PART_ENGINE ? part->index + 1 : 0, "%s; starts again in %.2f s", how,
-                 (double)wait_us / 1e6);
+    driver_event(d, part->asked ? SEVERITY_INFO : SEVERITY_CRIT, part_word(part),
+                 part->kind == PART_ENGINE ? part->index + 1 : 0, "%s%s; starts again in %.2f s",
+                 how, part->asked ? ", as asked" : "", (double)wait_us / 1e6);
     if (part->kind == PART_FRONTEND) {
         d->frontend_up = false;
         d->frontend_down_us = now_us;
+        (void)str_format(d->frontend_how, sizeof d->frontend_how, "its process %s", how);
         for (int i = 0; i < d->seat_count; i++) {
             d->seats[i].routed = d->seats[i].route_ok = false;
         }
         driver_update_gate(d);
     } else if (part->index < fleet_count(d->fleet)) {
+        Seat *seat = &d->seats[part->index];
+        (void)str_format(seat->how, sizeof seat->how, "its process %s", how);
         fleet_note_exit(d->fleet, part->index, how);
         driver_route(d, part->index, false);
         driver_rollout_engine_lost(d, part->index);
     }
+    part->asked = false;
+    driver_diagnose_tick(d, now_us); /* it may be back before the next second */
     driver_check_parts(d);
 }
 
@@ -199,6 +204,7 @@ void driver_part_restart(Driver *d, Part *part)
 {
     (void)d;
     part->failures = 0;
+    part->asked = true;
     if (part->child) {
         child_stop(part->child, 2000);
     } else {
@@ -247,8 +253,12 @@ static void on_state(int engine, EngineState before, EngineState now, const char
     Seat *seat = &d->seats[engine];
     seat->state = now;
     seat->state_since_us = clock_wall_us();
+    bool asked = seat->part && seat->part->asked;
+    if (now == ENGINE_DEAD && reason && !seat->part) {
+        (void)str_format(seat->how, sizeof seat->how, "%s", reason);
+    }
     if (now == ENGINE_DEAD || now == ENGINE_GONE) {
-        driver_event(d, SEVERITY_CRIT, fleet_engine(d->fleet, engine).name, engine + 1, "%s: %s",
+        driver_event(d, asked ? SEVERITY_INFO : SEVERITY_CRIT, fleet_engine(d->fleet, engine).name, engine + 1, "%s: %s",
                      engine_state_name(now), reason ? reason : "");
         seat->bring = true;
         driver_route(d, engine, false);

@@ -39,6 +39,7 @@ typedef struct Part { /* a child that the core keeps alive */
     bool listening, added; /* added: the fleet knows its address */
     int64_t started_us, due_us; /* due_us: start it then; 0: not waiting */
     int failures;
+    bool asked; /* stopped by the operator's restart */
 } Part;
 
 typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
@@ -55,6 +56,7 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     int64_t boots[8];       /* wall times of the newest process starts seen */
     int boot_count;
     int fences_failed;
+    char how[96];           /* how its process ended last, what it said */
 } Seat;
 
 typedef struct RolloutJob RolloutJob;
@@ -136,6 +138,7 @@ struct Driver {
     char frontend_url[256], generate_url[288];
     bool frontend_up, parts_ready, ever_ready;
     int64_t frontend_down_us; /* 0: up */
+    char frontend_how[96];
 
     Trainer *trainer, *trainer_ended;
     TrainerStage trainer_stage;

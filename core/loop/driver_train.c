@@ -55,6 +55,7 @@ static void on_exit_trainer(const char *how, void *user)
     (void)str_format(d->trainer_how, sizeof d->trainer_how, "%s", how ? how : "ended");
     driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s; starts again from %s", d->trainer_how,
                  d->trainer_dir);
+    driver_diagnose_tick(d, now_us);
     driver_check_parts(d);
 }
 

@@ -124,6 +124,10 @@ static void test_parts(void)
     CHECK_STR(next(d), "DISK-FULL 0 crit open");
     CHECK_STR(next(d), "ROUTER-DEAD 0 crit end");
     CHECK_STR(next(d), "TRAINER-DEAD 0 crit end");
+    p.frontend_down_us = p.now_us; /* its parent saw it end: told at once */
+    p.frontend_ended = true;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "ROUTER-DEAD 0 crit open");
     diagnose_free(d);
 }
 
