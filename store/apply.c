@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#define LAST_TIME_US INT64_C(7258118400000000) /* the year 2200 */
 #define STATEMENT(sql) db_stmt(&w->db, sql, NULL)
 
 /* ---- seconds ---- */
@@ -88,6 +89,9 @@ static int end_second(Writer *w)
 
 static int note_time(Writer *w, int64_t t_us)
 {
+    if (t_us < 0 || t_us > LAST_TIME_US) { /* a caller's "never" must not end the count of time */
+        return SQLITE_OK;
+    }
     int64_t second = t_us / SECOND_US;
     int rc = SQLITE_OK;
     if (second > w->second) {
@@ -516,6 +520,7 @@ Err writer_load(Writer *w, Fault *fault)
     err = err ? err : load_ids(w, fault);
     err = err ? err : acc_load(&w->db, INT64_MAX, &w->engines, NULL, NULL, fault);
     err = err ? err : flight_load(&w->db, INT64_MAX, &w->flights, fault);
+    flights_index(w);
     Tick tick = {0};
     Tick key = {0};
     err = err ? err : tick_at(&w->db, INT64_MAX, &tick, fault);
@@ -535,6 +540,8 @@ void writer_free(Writer *w)
 {
     acc_free(&w->engines);
     flight_free(&w->flights);
+    free(w->places);
+    w->places = NULL;
     words_free(&w->words);
     packer_free(w->packer);
     w->packer = NULL;

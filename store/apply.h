@@ -13,7 +13,9 @@ typedef struct Writer {
     Packer *packer;
     Words words;
     AccSet engines;
-    FlightList flights;    /* open attempts, in order of start */
+    FlightList flights;    /* open attempts, in no order */
+    uint32_t *places;      /* of a sample in flights, plus one; by hash */
+    size_t place_capacity; /* power of two */
     double tokens;         /* of all engines */
     int64_t second;        /* the open one; -1: none yet */
     int64_t key_bucket;    /* ten-second bucket of the newest key tick; -1 none */
@@ -35,6 +37,7 @@ int apply_sample_start(Writer *writer, const SampleStartFact *fact);
 int apply_sample_progress(Writer *writer, const SampleProgressFact *fact);
 int apply_sample_end(Writer *writer, const SampleEndFact *fact);
 int apply_sample_reward(Writer *writer, const SampleRewardFact *fact);
+void flights_index(Writer *writer); /* after flights was loaded */
 /* Attempts that the last life of the core left open are lost. */
 int apply_orphans(Writer *writer);
 

@@ -1,5 +1,7 @@
 #include "store/apply.h"
 
+#include "core/base/hash.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,23 +25,72 @@ int apply_group(Writer *w, const GroupFact *f)
     return bind_run(&b);
 }
 
-/* The set is in order of start, and most lookups are for recent starts: from the end. */
-static Flight *flight_of_sample(Writer *w, int64_t sample_id)
+/* ---- open attempts by sample: open addressing over the list's places ---- */
+
+static size_t place_of(const Writer *w, int64_t sample_id)
 {
-    for (size_t i = w->flights.count; i > 0; i--) {
-        if (w->flights.items[i - 1].sample_id == sample_id) {
-            return &w->flights.items[i - 1];
-        }
+    size_t mask = w->place_capacity - 1;
+    size_t at = (size_t)hash64(&sample_id, sizeof sample_id, 0) & mask;
+    while (w->places[at] != 0 && w->flights.items[w->places[at] - 1].sample_id != sample_id) {
+        at = (at + 1) & mask;
     }
-    return NULL;
+    return at;
 }
 
+void flights_index(Writer *w)
+{
+    size_t wanted = 64;
+    while (wanted < w->flights.count * 2 + 2) {
+        wanted *= 2;
+    }
+    free(w->places);
+    w->places = xcalloc(wanted, sizeof *w->places);
+    w->place_capacity = wanted;
+    for (size_t i = 0; i < w->flights.count; i++) {
+        w->places[place_of(w, w->flights.items[i].sample_id)] = (uint32_t)i + 1;
+    }
+}
+
+static Flight *flight_of_sample(Writer *w, int64_t sample_id)
+{
+    uint32_t place = w->places[place_of(w, sample_id)];
+    return place == 0 ? NULL : &w->flights.items[place - 1];
+}
+
+/* Closes the hole in the table: what was pushed on by collisions moves back. */
+static void place_clear(Writer *w, size_t at)
+{
+    size_t mask = w->place_capacity - 1;
+    w->places[at] = 0;
+    for (size_t i = (at + 1) & mask; w->places[i] != 0; i = (i + 1) & mask) {
+        uint32_t place = w->places[i];
+        w->places[i] = 0;
+        w->places[place_of(w, w->flights.items[place - 1].sample_id)] = place;
+    }
+}
+
+/* The last one takes the free place: the writer needs no order. */
 static void flight_remove(Writer *w, Flight *flight)
 {
     FlightList *list = &w->flights;
-    size_t at = (size_t)(flight - list->items);
-    memmove(flight, flight + 1, (list->count - at - 1) * sizeof *flight);
+    Flight *last = &list->items[list->count - 1];
+    uint32_t place = (uint32_t)(flight - list->items) + 1;
+    place_clear(w, place_of(w, flight->sample_id));
+    if (flight != last) {
+        w->places[place_of(w, last->sample_id)] = place;
+        *flight = *last;
+    }
     list->count--;
+}
+
+static void flight_put(Writer *w, Flight flight)
+{
+    flight_add(&w->flights, flight);
+    if ((w->flights.count + 1) * 2 > w->place_capacity) {
+        flights_index(w);
+    } else {
+        w->places[place_of(w, flight.sample_id)] = (uint32_t)w->flights.count;
+    }
 }
 
 static int close_lost(Writer *w, const Flight *flight, int64_t t_us, const char *reason)
@@ -62,6 +113,7 @@ int apply_orphans(Writer *w)
         rc = close_lost(w, &w->flights.items[i], w->resumed_us, "the core ended");
     }
     w->flights.count = 0;
+    flights_index(w);
     return rc;
 }
 
@@ -91,14 +143,14 @@ int apply_sample_start(Writer *w, const SampleStartFact *f)
     rc = bind_run(&b);
     if (rc == SQLITE_OK) {
         w->attempt = sqlite3_last_insert_rowid(w->db.handle);
-        flight_add(&w->flights, (Flight){.attempt_id = w->attempt,
-                                         .sample_id = f->sample,
-                                         .group_id = f->group,
-                                         .step = f->step,
-                                         .started_us = f->t_us,
-                                         .engine = f->engine,
-                                         .attempt = f->attempt,
-                                         .eval = f->eval});
+        flight_put(w, (Flight){.attempt_id = w->attempt,
+                               .sample_id = f->sample,
+                               .group_id = f->group,
+                               .step = f->step,
+                               .started_us = f->t_us,
+                               .engine = f->engine,
+                               .attempt = f->attempt,
+                               .eval = f->eval});
     }
     return rc;
 }

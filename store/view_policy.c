@@ -41,7 +41,10 @@ PolicyList view_policies(View *view, int64_t t_us, size_t limit, Arena *arena)
         " WHERE t_us <= ?1 AND NOT EXISTS (SELECT 1 FROM policy b WHERE b.version = a.version"
         " AND b.t_us <= ?1 AND (b.t_us, b.change_id) > (a.t_us, a.change_id))"
         " ORDER BY t_us DESC, change_id DESC LIMIT ?2";
-    static const char total[] = "SELECT count(DISTINCT version) FROM policy WHERE t_us <= ?1";
+    /* Versions are numbered one by one, so the number of them is a difference. */
+    static const char total[] =
+        "SELECT (SELECT max(version) FROM (SELECT version FROM policy WHERE t_us <= ?1"
+        " ORDER BY t_us DESC LIMIT 1)) - (SELECT version FROM policy ORDER BY t_us LIMIT 1) + 1";
     PolicyList list = {0};
     size_t capacity = 0;
     if (limit > VIEW_ROWS_MAX) {

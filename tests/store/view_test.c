@@ -293,13 +293,16 @@ static void test_policies_and_txns(void)
     CHECK_I64(h.policy_version, 2);
     PolicyList list = view_policies(view, AT(26), 10, arena);
     CHECK_I64(list.count, 3);
+    CHECK_I64(list.total, 3);
     CHECK_I64(list.rows[0].version, 2);
     CHECK_I64(list.rows[0].engines, 1);
     CHECK_I64(list.rows[1].engines, 1); /* eng-01 still holds v1 by its last verified word */
     CHECK_I64(list.rows[1].state, POLICY_ROLLED_BACK);
     CHECK_I64(list.rows[2].parent, -1);
+    CHECK_I64(view_policies(view, AT(0.5), 10, arena).total, 0);
     list = view_policies(view, AT(11.5), 10, arena);
     CHECK_I64(list.count, 2);
+    CHECK_I64(list.total, 2);
     CHECK_I64(list.rows[0].state, POLICY_PUBLISHED);
     TxnRow row;
     CHECK(view_txn(view, 1, AT(14), arena, &row));
