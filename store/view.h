@@ -214,6 +214,17 @@ typedef struct ChildLineRow {
 size_t view_child_lines(View *view, const char *child, int64_t t_us, size_t limit, Arena *arena,
                         ChildLineRow **out);
 
+typedef struct ProbeRow {
+    int64_t t_us, latency_us, incarnation, policy_version; /* as reported; -1 unknown */
+    ProbeKind kind;
+    const char *outcome;
+    int status; /* HTTP, 0 none */
+    Val running, waiting;
+} ProbeRow;
+/* One engine's probes at or before T, newest first; engine 0 is the frontend. */
+size_t view_probes(View *view, int64_t engine, int64_t t_us, size_t limit, Arena *arena,
+                   ProbeRow **out);
+
 /* Motions of replay: the nearest moment strictly before (dir < 0) or after (dir > 0) T; false
  * when there is none. */
 typedef enum ViewMark { MARK_STEP, MARK_ALERT, MARK_POLICY, MARK_PROBE } ViewMark;

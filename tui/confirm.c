@@ -36,8 +36,15 @@ static const VerbText texts[VERB_COUNT] = {
                    "stop to the core"},
 };
 
+static const VerbText part_text = {"started again from its last state", "none",
+                                   "SIGTERM, start"};
+
 static const VerbText *text_of(const Confirm *confirm)
 {
+    const Target *target = &confirm->targets[0];
+    if (!confirm->all && target->engine == 0 && target->sample == 0) {
+        return &part_text;
+    }
     size_t count = sizeof run_texts / sizeof run_texts[0];
     bool other = confirm->all && (size_t)confirm->verb < count && run_texts[confirm->verb].effect;
     return other ? &run_texts[confirm->verb] : &texts[confirm->verb];
@@ -156,9 +163,7 @@ void confirm_draw(const Draw *d, const Screen *screen)
                      confirm->in_reason ? "_" : confirm->reason.n ? "" : "(Tab writes one)");
     y = draw_label(&body, y, "reason", confirm->in_reason ? ROLE_INPUT : ROLE_TEXT, text);
     draw_prompt(&body, y + 1 < body.r.h ? y + 1 : body.r.h - 1, screen);
-    for (int x = 0; x < body.r.w; x++) {
-        draw_glyph(&body, x, body.r.h - 1, ROLE_TITLE, GLYPH_LINE_FOCUS);
-    }
+    box_close(&box);
     if (y + 1 >= body.r.h - 1) {
         draw_prompt(&body, body.r.h - 1, screen);
     }

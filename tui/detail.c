@@ -118,6 +118,28 @@ static void engine_lines(Page *page, const Snapshot *s)
     }
 }
 
+/* Every probe is here: `,` and `.` go from one to the next, and T goes with them. */
+static void engine_probes(Page *page, const Snapshot *s, size_t most)
+{
+    char at[FORMAT_MAX];
+    char took[FORMAT_MAX];
+    char version[FORMAT_MAX];
+    char run[FORMAT_MAX];
+    page_line(page, "", ROLE_DIM, "its probes, newest first   TOOK  ANSWER     RUN  REPORTS");
+    if (s->probe_count == 0) {
+        page_line(page, "", ROLE_DIM, "  none in the log up to this moment");
+    }
+    for (size_t i = 0; i < s->probe_count && i < most; i++) {
+        const ProbeRow *row = &s->probes[i];
+        bool ok = row->outcome && strcmp(row->outcome, "ok") == 0;
+        page_line(page, "", ok ? ROLE_TEXT : ROLE_WARN, "  %s %-9s %9s  %-8.24s %5s  %s",
+                  format_clock(row->t_us, at), probe_kind_name(row->kind),
+                  format_ms(val_of((double)row->latency_us / 1000, row->t_us), took),
+                  or_dash(row->outcome), format_count_val(row->running, run),
+                  format_version(row->policy_version, version));
+    }
+}
+
 void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int scroll, bool side)
 {
     const Snapshot *s = screen->s;
@@ -127,7 +149,7 @@ void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int
     char why[256];
     char title[96];
     (void)str_format(title, sizeof title, "DETAIL  %s", snapshot_engine_name(s, engine));
-    Draw body = plain_frame(d, title, side ? "Enter: full page" : "Esc comes back", !side);
+    Draw body = plain_frame(d, title, side ? "Enter: full page" : "j k scroll  Esc comes back", !side);
     Page page = {body, 0, scroll};
     if (!row) {
         page_line(&page, "", ROLE_DIM, "no engine is selected");
@@ -148,7 +170,13 @@ void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int
     engine_samples(&page, s, row);
     engine_actions(&page, screen, row);
     page_gap(&page);
-    engine_lines(&page, s);
+    if (side) { /* the lines say more where there is room for one list only */
+        engine_lines(&page, s);
+    } else {
+        engine_probes(&page, s, 12);
+        page_gap(&page);
+        engine_lines(&page, s);
+    }
 }
 
 /* ---- step ---------------------------------------------------------------------------------- */
@@ -277,7 +305,7 @@ static void policy_detail(const Draw *d, const Screen *screen, const Detail *det
     char a[FORMAT_MAX];
     char b[FORMAT_MAX];
     (void)str_format(title, sizeof title, "POLICY v%lld", (long long)detail->id);
-    Draw body = plain_frame(d, title, "Esc comes back", true);
+    Draw body = plain_frame(d, title, "j k scroll  Esc comes back", true);
     Page page = {body, 0, detail->scroll};
     if (!row) {
         page_line(&page, "", ROLE_DIM, "this version is not among the newest at this moment");

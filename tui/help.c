@@ -66,7 +66,7 @@ void sort_draw(const Draw *d, const Screen *screen)
 #define SORT_WORD(name, word) word,
         TUI_SORTS(SORT_WORD)
     };
-    Draw box = centre(d, 30, SORT_COUNT + 2);
+    Draw box = centre(d, 30, SORT_COUNT + 3);
     draw_clear(&box);
     Draw body = plain_frame(&box, "SORT ENGINES BY", "", true);
     for (int i = 0; i < SORT_COUNT; i++) {
@@ -78,6 +78,7 @@ void sort_draw(const Draw *d, const Screen *screen)
         }
     }
     draw_text(&body, 2, SORT_COUNT, ROLE_DIM, "Enter  I inverts  Esc");
+    box_close(&box);
 }
 
 void quit_draw(const Draw *d, const Screen *screen)
@@ -93,4 +94,5 @@ void quit_draw(const Draw *d, const Screen *screen)
     x += draw_str(&body, x, 4, ROLE_INPUT, (Str){screen->m->input.text, screen->m->input.n});
     surface_cursor(body.surface, body.r.x + x, body.r.y + 4);
     draw_text(&body, x, 4, ROLE_INPUT, "_");
+    box_close(&box);
 }

@@ -44,7 +44,7 @@ static void solve_middle(Layout *out, Rect body, const LayoutWish *wish)
 {
     int top = engine_rows(body, wish, body.h - 16);
     int left = body.h - top;
-    int pair = min_int(max_int(9, left * 3 / 5), 16);
+    int pair = min_int(max_int(9, left * 3 / 5), 20);
     out->panes[PANE_ENGINES] = (Rect){body.x, body.y, body.w, top};
     bool asked = wish->focus == PANE_POLICIES || wish->focus == PANE_LEARNING;
     bool first = wish->focus == PANE_TAIL || wish->focus == PANE_STEPS;

@@ -47,11 +47,20 @@ static void plot(const Draw *d, const Chart *chart, const CurvePoint *points, si
     }
 }
 
+/* An eval before the first step has the number -1 in the log. */
+static const char *step_name(int64_t step, char out[FORMAT_MAX])
+{
+    (void)str_format(out, FORMAT_MAX, step < 0 ? "before training" : "step %lld", (long long)step);
+    return out;
+}
+
 static void draw_words(const Draw *d, const Screen *screen)
 {
     const Snapshot *s = screen->s;
     SegmentLine line = {.count = 0};
     bool ascii = surface_ascii(d->surface);
+    char x[FORMAT_MAX];
+    char y[FORMAT_MAX];
     char a[FORMAT_MAX];
     char b[FORMAT_MAX];
     char c[FORMAT_MAX];
@@ -62,11 +71,12 @@ static void draw_words(const Draw *d, const Screen *screen)
         for (size_t i = 1; i < s->eval_count; i++) {
             best = s->eval[i].value > best->value ? &s->eval[i] : best;
         }
-        segment_add(&line, 0, ROLE_OK, "%s held-out eval %s (step %lld) > %s (step %lld)",
+        segment_add(&line, 0, ROLE_OK, "%s held-out eval %s (%s) > %s (%s)",
                     ascii ? "o" : "\xe2\x97\x8f", format_ratio(first->value, a),
-                    (long long)first->step, format_ratio(last->value, b), (long long)last->step);
-        segment_add(&line, 2, ROLE_TEXT, "best %s at step %lld", format_ratio(best->value, c),
-                    (long long)best->step);
+                    step_name(first->step, x), format_ratio(last->value, b),
+                    step_name(last->step, y));
+        segment_add(&line, 2, ROLE_TEXT, "best %s, %s", format_ratio(best->value, c),
+                    step_name(best->step, x));
         segment_add(&line, 4, ROLE_DIM, "%s ago", format_age(s->t_us - last->t_us, a));
     } else {
         segment_add(&line, 0, ROLE_DIM, "no held-out eval up to this moment");
@@ -103,7 +113,7 @@ static void draw_chart(const Draw *d, const Screen *screen)
     }
     plot(d, &chart, s->reward, s->reward_count, ROLE_GRAPH2, GLYPH_DOT);
     plot(d, &chart, s->eval, s->eval_count, ROLE_OK, GLYPH_CURVE);
-    draw_f(d, AXIS_W, chart.y + chart.h, ROLE_DIM, "step %lld", (long long)chart.first);
+    draw_text(d, AXIS_W, chart.y + chart.h, ROLE_DIM, step_name(chart.first, a));
     char last[FORMAT_MAX];
     (void)str_format(last, sizeof last, "%lld", (long long)chart.last);
     draw_field(d, d->r.w - 12, chart.y + chart.h, 11, true, ROLE_DIM, last);

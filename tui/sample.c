@@ -99,7 +99,7 @@ void detail_sample_draw(const Draw *d, const Screen *screen, const Detail *detai
     const SampleView *sample = &screen->s->sample;
     char title[64];
     (void)str_format(title, sizeof title, "SAMPLE %lld", (long long)detail->id);
-    Draw body = plain_frame(d, title, "X aborts   Esc comes back", true);
+    Draw body = plain_frame(d, title, "j k scroll  X aborts  Esc comes back", true);
     if (!screen->s->has_sample || sample->sample != detail->id) {
         draw_text(&body, 1, 0, ROLE_DIM, "this sample had not begun at this moment");
         return;

@@ -36,6 +36,8 @@ int segment_draw(const Draw *d, int y, int w, int gap, const SegmentLine *line);
 Draw pane_frame(const Draw *d, const Screen *screen, Pane pane, const char *title,
                 const char *right);
 Draw plain_frame(const Draw *d, const char *title, const char *right, bool focused);
+/* The sides and foot of a box whose title plain_frame drew. */
+void box_close(const Draw *d);
 /* First row to show so that the cursor at `place` of `count` is seen in `rows`. */
 int scroll_top(int place, int count, int rows);
 /* "value", or "value (41s old)" once the observation is older than the limit. */

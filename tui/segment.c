@@ -71,6 +71,17 @@ Draw plain_frame(const Draw *d, const char *title, const char *right, bool focus
     return draw_sub(d, 0, 1, d->r.w, d->r.h - 1);
 }
 
+void box_close(const Draw *d)
+{
+    for (int y = 1; y < d->r.h; y++) {
+        draw_glyph(d, 0, y, ROLE_TITLE, GLYPH_BAR);
+        draw_glyph(d, d->r.w - 1, y, ROLE_TITLE, GLYPH_BAR);
+    }
+    for (int x = 0; x < d->r.w; x++) {
+        draw_glyph(d, x, d->r.h - 1, ROLE_TITLE, GLYPH_LINE_FOCUS);
+    }
+}
+
 Draw pane_frame(const Draw *d, const Screen *screen, Pane pane, const char *title,
                 const char *right)
 {

@@ -61,6 +61,8 @@ static void read_detail(View *view, const SnapRequest *request, Arena *arena, Sn
     switch (request->detail) {
     case DETAIL_ENGINE: {
         const char *name = snapshot_engine_name(out, request->detail_id);
+        out->probe_count = view_probes(view, request->detail_id, t, SNAP_PROBES, arena,
+                                       &out->probes);
         out->line_count = view_child_lines(view, name, t, SNAP_CHILD_LINES, arena, &out->lines);
         break;
     }

@@ -25,6 +25,7 @@ enum {
     SNAP_CURVE = 400,
     SNAP_CHILD_LINES = 40,
     SNAP_SAMPLES = 200,
+    SNAP_PROBES = 40,
     SNAP_ARENA_MAX = 64 << 20
 };
 
@@ -70,6 +71,8 @@ typedef struct Snapshot {
     TxnRow txn;
     ChildLineRow *lines;
     size_t line_count;
+    ProbeRow *probes;
+    size_t probe_count;
     int64_t read_us; /* how long the reads took */
 } Snapshot;
 

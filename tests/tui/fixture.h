@@ -243,6 +243,23 @@ static inline void fixture_curves(Snapshot *s)
     s->strip_to_us = FIXTURE_T + 1;
 }
 
+static inline void fixture_detail(Snapshot *s)
+{
+    static ProbeRow probes[3];
+    static ChildLineRow lines[2];
+    for (int i = 0; i < 3; i++) {
+        probes[i] = (ProbeRow){FIXTURE_T - S(0.4 + i), i == 2 ? S(2) : 900, 1, 211,
+                               i == 1 ? PROBE_HEALTH : PROBE_LOADS, i == 2 ? "timeout" : "ok",
+                               i == 2 ? 0 : 200, i == 0 ? at(61, 0.4) : val_none(), val_none()};
+    }
+    lines[0] = (ChildLineRow){FIXTURE_T - S(42), true, "ECC error count rose to 3"};
+    lines[1] = (ChildLineRow){FIXTURE_T - S(900), false, "listening \x1b[1mready\x1b[0m"};
+    s->probes = probes;
+    s->probe_count = 3;
+    s->lines = lines;
+    s->line_count = 2;
+}
+
 static inline void fixture_fill(Snapshot *s)
 {
     fixture_trouble();
@@ -253,6 +270,7 @@ static inline void fixture_fill(Snapshot *s)
     fixture_alerts(s);
     fixture_policies(s);
     fixture_curves(s);
+    fixture_detail(s);
 }
 
 static inline void fixture_sample(Snapshot *s)
