@@ -1,0 +1,278 @@
+/* A real engine on the golden models: batching, chunked prefill, sharing and retraction must not
+ * change a number. Weight updates are real checkpoints, good and bad. */
+#include "core/serve/engine.h"
+
+#include "core/base/fs.h"
+#include "core/model/weights.h"
+#include "tests/serve/rig.h"
+
+#include <math.h>
+
+#define GOLDEN ROLLTOP_TEST_DATA "/golden-qwen3/"
+enum { TOGETHER = 64 };
+
+static cJSON *load(const char *path)
+{
+    Text text;
+    text_init(&text, 1u << 26);
+    cJSON *tree = NULL;
+    CHECK_I64(fs_read(path, &text, NULL), ERR_OK);
+    CHECK_I64(json_parse(text_str(&text), 1u << 26, path, &tree, NULL), ERR_OK);
+    text_free(&text);
+    return tree;
+}
+
+static char *ids_text(const cJSON *ids)
+{
+    return cJSON_PrintUnformatted(ids);
+}
+
+static void check_near(const cJSON *triples, int from, const cJSON *wanted, double tolerance)
+{
+    int n = cJSON_GetArraySize(wanted);
+    CHECK_I64(cJSON_GetArraySize(triples), n + from);
+    double worst = 0;
+    for (int i = 0; i < n; i++) {
+        const cJSON *triple = cJSON_GetArrayItem(triples, i + from);
+        double got = cJSON_GetArrayItem(triple, 0)->valuedouble;
+        worst = fmax(worst, fabs(got - cJSON_GetArrayItem(wanted, i)->valuedouble));
+    }
+    CHECK_NEAR(worst, 0.0, tolerance);
+}
+
+static int send_greedy(int port, const cJSON *one, int round)
+{
+    char *ids = ids_text(json_get(one, "prompt"));
+    char *body = xasprintf("{\"input_ids\":%s,\"return_logprob\":true,\"stream\":%s,"
+                           "\"sampling_params\":{\"max_new_tokens\":32,\"temperature\":0,"
+                           "\"ignore_eos\":true,\"frequency_penalty\":%.17g,\"presence_penalty\":"
+                           "%.17g,\"repetition_penalty\":%.17g}}", ids, round % 2 ? "true" : "false",
+                           json_double(one, "frequency_penalty", 0),
+                           json_double(one, "presence_penalty", 0),
+                           json_double(one, "repetition_penalty", 1));
+    int fd = http_send(port, "POST", "/generate", "", body);
+    free(body);
+    free(ids);
+    return fd;
+}
+
+static void check_greedy(int fd, const cJSON *one, int round)
+{
+    Reply reply = http_read(fd);
+    CHECK_I64(reply.status, 200);
+    cJSON *json = round % 2 ? sse_event(&reply, sse_count(&reply) - 2) : reply_json(&reply);
+    CHECK(cJSON_Compare(json_get(json, "output_ids"), json_get(one, "ids"), 1));
+    check_near(json_at(json, "meta_info.output_token_logprobs"), 0, json_get(one, "log_probs"),
+               2e-4);
+    cJSON_Delete(json);
+    reply_free(&reply);
+}
+
+static void golden(const char *model, const char *const *more)
+{
+    char path[512];
+    (void)str_format(path, sizeof path, GOLDEN "%s", model);
+    const char *argv[RIG_ARGS] = {"engine", "--port", "0", "--model-path", path};
+    int n = 5;
+    while (*more) {
+        argv[n++] = *more++;
+    }
+    Part part = part_start(engine_main, argv, 1);
+    int port = part.ports[0];
+    char *file = fs_join(path, "forward.json");
+    cJSON *forward = load(file);
+    const cJSON *greedy = json_get(forward, "greedy");
+    const cJSON *cases = json_get(forward, "cases");
+    int fds[TOGETHER];
+    int all = cJSON_GetArraySize(greedy) * 4;
+    for (int i = 0; i < all; i++) {
+        fds[i] = send_greedy(port, cJSON_GetArrayItem(greedy, i / 4), i);
+    }
+    const cJSON *one = NULL;
+    cJSON_ArrayForEach(one, cases) /* scoring, while those run */
+    {
+        char *ids = ids_text(json_get(one, "ids"));
+        char *body = xasprintf("{\"input_ids\":%s,\"return_logprob\":true,\"logprob_start_len\":0,"
+                               "\"sampling_params\":{\"max_new_tokens\":0}}", ids);
+        cJSON *json = http_json(port, "POST", "/generate", body, 200);
+        check_near(json_at(json, "meta_info.input_token_logprobs"), 1,
+                   json_at(one, "temperature.0.log_probs"), 2e-4);
+        cJSON_Delete(json);
+        free(body);
+        free(ids);
+    }
+    for (int i = 0; i < all; i++) {
+        check_greedy(fds[i], cJSON_GetArrayItem(greedy, i / 4), i);
+    }
+    Reply metrics = http_ask(port, "GET", "/metrics", "");
+    const char *retracted = strstr(metrics.body, "\nsglang:num_retracted_requests_total{");
+    bool tight = more[-1] && strcmp(more[-1], "8") == 0;
+    CHECK(retracted && (atoi(strstr(retracted, "} ") + 2) > 0) == tight);
+    reply_free(&metrics);
+    cJSON_Delete(forward);
+    free(file);
+    CHECK_I64(part_stop(&part), 0);
+}
+
+static void tied_model(void)
+{
+    golden("tied", (const char *const[]){"--threads", "1", NULL});
+}
+
+static void untied_model_two_threads(void)
+{
+    golden("untied", (const char *const[]){"--threads", "2", NULL});
+}
+
+static void little_memory(void)
+{
+    golden("tied", (const char *const[]){"--max-total-tokens", "192", "--chunked-prefill-size",
+                                         "16", "--max-running-requests", "8", NULL});
+}
+
+static void update(int port, const char *dir, const char *version, int status, const char *says)
+{
+    char body[1024];
+    (void)str_format(body, sizeof body, "{\"model_path\":\"%s\",\"weight_version\":\"%s\"}", dir,
+                     version);
+    cJSON *json = http_json(port, "POST", "/update_weights_from_disk", body, status);
+    if (!strstr(json_str(json, "message"), says)) {
+        CHECK_STR(json_str(json, "message"), says);
+    }
+    cJSON_Delete(json);
+}
+
+static void copy_file(const char *from, const char *to, size_t cut)
+{
+    Text text;
+    text_init(&text, 1u << 26);
+    CHECK_I64(fs_read(from, &text, NULL), ERR_OK);
+    CHECK_I64(fs_write_atomic(to, text.p, text.n - cut, NULL), ERR_OK);
+    text_free(&text);
+}
+
+static void checkpoints(void)
+{
+    const char *argv[] = {"engine", "--port", "0", "--model-path", GOLDEN "tied", NULL};
+    Part part = part_start(engine_main, argv, 1);
+    int port = part.ports[0];
+    char dir[] = "/tmp/rolltop-model-test-XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    char *config = fs_join(dir, "config.json");
+    char *model = fs_join(dir, "model.safetensors");
+    copy_file(GOLDEN "tied/config.json", config, 0);
+    ModelConfig shape;
+    CHECK_I64(model_config_load(dir, &shape, NULL), ERR_OK);
+    CHECK_I64(weights_init_random(&shape, 5, dir, NULL), ERR_OK);
+    Weights *weights = NULL;
+    CHECK_I64(weights_load(dir, MODEL_F32, &weights, NULL), ERR_OK);
+    char digest[DIGEST_TEXT];
+    memcpy(digest, weights_digest(weights), sizeof digest);
+    weights_unref(weights);
+    update(port, dir, "1", 200, "Weight version updated to 1.");
+    cJSON *json = http_json(port, "POST", "/weights_checker", "{\"action\":\"checksum\"}", 200);
+    CHECK_STR(json_str(json, "per_engine_checksum"), digest); /* the engine holds what we wrote */
+    CHECK_I64(cJSON_GetArraySize(json_at(json, "ranks.0.checksums")), model_tensor_count(&shape));
+    cJSON_Delete(json);
+    cJSON *before = http_json(port, "POST", "/generate", "{\"input_ids\":[7,8,9],\"sampling_params"
+                              "\":{\"max_new_tokens\":8,\"temperature\":0,\"ignore_eos\":true}}",
+                              200);
+    copy_file(GOLDEN "tied/model.safetensors", model, 100); /* truncated */
+    update(port, dir, "2", 400, "old weights stay");
+    update(port, GOLDEN "untied", "2", 400, ""); /* other shapes */
+    json = http_json(port, "GET", "/model_info", "", 200);
+    CHECK_STR(json_str(json, "weight_version"), "1");
+    CHECK_STR(json_str(json, "model_path"), dir);
+    cJSON_Delete(json);
+    json = http_json(port, "POST", "/weights_checker", "{}", 200);
+    CHECK_STR(json_str(json, "per_engine_checksum"), digest);
+    cJSON_Delete(json);
+    cJSON *after = http_json(port, "POST", "/generate", "{\"input_ids\":[7,8,9],\"sampling_params"
+                             "\":{\"max_new_tokens\":8,\"temperature\":0,\"ignore_eos\":true}}",
+                             200);
+    CHECK(cJSON_Compare(json_get(before, "output_ids"), json_get(after, "output_ids"), 1));
+    CHECK_STR(json_str(after, "meta_info.weight_version"), "1");
+    cJSON_Delete(before);
+    cJSON_Delete(after);
+    CHECK_I64(http_status(port, "POST", "/generate", "{\"text\":\"no tokenizer here\"}"), 400);
+    CHECK_I64(http_status(port, "POST", "/generate", "{\"input_ids\":[512]}"), 400);
+    free(config);
+    free(model);
+    CHECK_I64(fs_remove_tree(dir, NULL), ERR_OK);
+    CHECK_I64(part_stop(&part), 0);
+}
+
+/* The same seed, the same sample; n samples of one prompt differ; updates while streams run keep
+ * spans and counts true. */
+static void sampling_and_spans(void)
+{
+    const char *argv[] = {"engine", "--port", "0", "--model-path", GOLDEN "tied",
+                          "--incremental-streaming-output", NULL};
+    Part part = part_start(engine_main, argv, 1);
+    int port = part.ports[0];
+    static const char seeded[] = "{\"input_ids\":[7,8],\"sampling_params\":{\"max_new_tokens\":40,"
+                                 "\"ignore_eos\":true,\"seed\":17,\"n\":2}}";
+    cJSON *a = http_json(port, "POST", "/generate", seeded, 200);
+    cJSON *b = http_json(port, "POST", "/generate", seeded, 200);
+    for (int i = 0; i < 2; i++) {
+        const cJSON *x = json_get(cJSON_GetArrayItem(a, i), "output_ids");
+        const cJSON *y = json_get(cJSON_GetArrayItem(b, i), "output_ids");
+        CHECK(x && cJSON_Compare(x, y, 1));
+    }
+    CHECK(!cJSON_Compare(json_at(a, "0.output_ids"), json_at(a, "1.output_ids"), 1));
+    cJSON_Delete(a);
+    cJSON_Delete(b);
+    enum { STREAMS = 16 };
+    int fds[STREAMS];
+    for (int i = 0; i < STREAMS; i++) {
+        fds[i] = http_send(port, "POST", "/generate", "", "{\"input_ids\":[7,8],\"stream\":true,"
+                           "\"return_logprob\":true,\"sampling_params\":{\"max_new_tokens\":1500,"
+                           "\"ignore_eos\":true}}");
+    }
+    clock_sleep_us(20000);
+    static const char *const modes[] = {"{\"mode\":\"in_place\"}", "{\"mode\":\"retract\"}"};
+    for (int i = 0; i < 2; i++) {
+        char body[512];
+        (void)str_format(body, sizeof body, "{\"model_path\":\"" GOLDEN "tied\",\"weight_version\":"
+                         "\"%d\",\"flush_cache\":false}", i + 1);
+        CHECK_I64(http_status(port, "POST", "/pause_generation", modes[i]), 200);
+        CHECK_I64(http_status(port, "POST", "/update_weights_from_disk", body), 200);
+        CHECK_I64(http_status(port, "POST", "/continue_generation", "{}"), 200);
+        clock_sleep_us(10000);
+    }
+    for (int i = 0; i < STREAMS; i++) {
+        Reply reply = http_read(fds[i]);
+        int events = sse_count(&reply) - 1;
+        int seen = 0;
+        for (int k = 0; k < events; k++) {
+            cJSON *event = sse_event(&reply, k);
+            seen += cJSON_GetArraySize(json_get(event, "output_ids"));
+            CHECK_I64(json_num(event, "meta_info.completion_tokens"), seen);
+            if (k + 1 == events) {
+                const cJSON *spans = json_at(event, "meta_info.weight_versions");
+                int at = 0;
+                const cJSON *span = NULL;
+                cJSON_ArrayForEach(span, spans)
+                {
+                    CHECK_I64(json_num(span, "start"), at);
+                    at = (int)json_num(span, "end");
+                }
+                CHECK_I64(at, 1500);
+            }
+            cJSON_Delete(event);
+        }
+        CHECK_I64(seen, 1500);
+        reply_free(&reply);
+    }
+    CHECK_I64(part_stop(&part), 0);
+}
+
+int main(void)
+{
+    RUN(tied_model);
+    RUN(untied_model_two_threads);
+    RUN(little_memory);
+    RUN(checkpoints);
+    RUN(sampling_and_spans);
+    return test_end();
+}
