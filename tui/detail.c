@@ -149,7 +149,8 @@ void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int
     char why[256];
     char title[96];
     (void)str_format(title, sizeof title, "DETAIL  %s", snapshot_engine_name(s, engine));
-    Draw body = plain_frame(d, title, side ? "Enter: full page" : "j k scroll  Esc comes back", !side);
+    Draw body = plain_frame(d, title, side ? "Enter: full page" : "j k scroll  Esc comes back",
+                            !side);
     Page page = {body, 0, scroll};
     if (!row) {
         page_line(&page, "", ROLE_DIM, "no engine is selected");

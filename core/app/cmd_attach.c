@@ -4,6 +4,7 @@
 #include "core/app/runs.h"
 #include "core/base/flags.h"
 #include "core/base/fs.h"
+#include "core/net/ctl.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,21 @@ static int no_terminal(void)
     return app_fail(&fault, APP_USAGE);
 }
 
+/* The console was left with the word "stop": the run ends, whoever started it. */
+static void ask_stop(const char *socket)
+{
+    CtlClient *client = NULL;
+    cJSON *reply = NULL;
+    Fault fault = {0};
+    if (ctl_connect(socket, 2000, &client, &fault) != ERR_OK ||
+        ctl_call(client, STR("{\"cmd\":\"stop\",\"reason\":\"console\"}"), 5000, &reply,
+                 &fault) != ERR_OK) {
+        fault_print(&fault);
+    }
+    cJSON_Delete(reply);
+    ctl_client_free(client);
+}
+
 static int attach_to(const RunEntry *run, const AttachFlags *flags)
 {
     Fault fault = {0};
@@ -35,6 +51,9 @@ static int attach_to(const RunEntry *run, const AttachFlags *flags)
     bool stop = false;
     Err err = tui_run(&options, &stop, &fault);
     console_free(&options);
+    if (stop) {
+        ask_stop(run->socket);
+    }
     return err ? app_fail(&fault, APP_FAILED) : APP_OK;
 }
 
