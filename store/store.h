@@ -49,7 +49,7 @@ uint64_t store_dropped(Store *store);
 /* Largest ids in the log, 0 when none: a resumed core goes on from them. Read at open. */
 typedef struct StoreMarks {
     int64_t session, engine, sample, group, txn, command, incident, policy_version, phase;
-    int64_t last_step_ended; /* -1: none */
+    int64_t last_step_ended; /* with outcome "ok"; -1: none */
 } StoreMarks;
 const StoreMarks *store_marks(const Store *store);
 
@@ -110,7 +110,10 @@ typedef struct RunFact { /* first fact of a new file; put again it is ignored */
 } RunFact;
 void store_put_run(Store *store, const RunFact *fact);
 
-typedef struct SessionFact { /* one life of a core */
+/* One life of a core. The first one after store_open also closes what an earlier life left open,
+ * at the time of its last fact: attempts become lost, steps and phases "interrupted". Put it
+ * before the session's other facts. */
+typedef struct SessionFact {
     int64_t session, t_us, ended_us; /* ended_us 0 at start; put again with it at the end */
     int64_t pid;
     const char *how; /* "start", "resume"; at the end the reason */

@@ -296,6 +296,50 @@ static void test_read_only_directory(void)
     gone();
 }
 
+static int reads_or_explains(void)
+{
+    Fault fault;
+    Err err = open_read(path, &fault);
+    if (err == ERR_OK) {
+        return reads_scene();
+    }
+    fprintf(stderr, "     (%s)\n", fault.sentence);
+    return strstr(fault.sentence, "-wal") != NULL && fault.hint[0] != '\0' ? 0 : 3;
+}
+
+/* What a killed writer leaves, on a directory that may only be read: with its -shm it is read,
+ * without it the words say what is missing. Never an older state in silence. */
+static void test_killed_log_in_read_only_directory(void)
+{
+    fresh();
+    pid_t child = fork();
+    if (child == 0) {
+        Store *store = NULL;
+        if (store_open(path, NULL, &store, NULL) != ERR_OK) {
+            _exit(1);
+        }
+        scene_put(store);
+        _exit(store_wait(store, store_ticket(store), 10000, NULL) == ERR_OK ? 0 : 2);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK_I64(WEXITSTATUS(status), 0);
+    char *wal = xasprintf("%s-wal", path);
+    char *shm = xasprintf("%s-shm", path);
+    CHECK(fs_exists(wal));
+    chmod(dir, 0555);
+    CHECK_I64(as_nobody(reads_scene), 0);
+    chmod(dir, 0755);
+    unlink(shm);
+    chmod(dir, 0555);
+    CHECK_I64(as_nobody(reads_or_explains), 0);
+    chmod(dir, 0755);
+    CHECK_I64(reads_scene(), 0);
+    free(wal);
+    free(shm);
+    gone();
+}
+
 static void copy_file(const char *from, const char *to, size_t bytes)
 {
     FsMap map;
@@ -481,6 +525,7 @@ int main(void)
     RUN(test_second_writer);
     RUN(test_foreign_and_newer);
     RUN(test_read_only_directory);
+    RUN(test_killed_log_in_read_only_directory);
     RUN(test_copy_of_live_log);
     RUN(test_damage);
     RUN(test_full_disk);
