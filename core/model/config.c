@@ -137,7 +137,7 @@ static void config_read_numbers(ConfigReader *reader, ModelConfig *out)
     }
     out->rms_eps = (float)eps;
     out->tied = json_bool(reader->root, "tie_word_embeddings", false);
-    const char *key = json_get(reader->root, "dtype") != NULL ? "dtype" : "torch_dtype";
+    const char *key = cJSON_IsString(json_get(reader->root, "dtype")) ? "dtype" : "torch_dtype";
     const char *dtype = json_string(reader->root, key, "float32");
     if (strcmp(dtype, "float32") == 0) {
         out->dtype = MODEL_F32;

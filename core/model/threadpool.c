@@ -3,6 +3,7 @@
 #include "core/base/mem.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -12,8 +13,10 @@
 #define POOL_RELAX() atomic_signal_fence(memory_order_seq_cst)
 #endif
 
-/* About 20 to 50 microseconds: longer than the gap between two layers, shorter than a step. */
-enum { POOL_SPINS = 1500 };
+/* About 20 to 50 microseconds: longer than the gap between two layers, shorter than a step. A wait
+ * that had to sleep all the same halves it for the next ones, because then the machine is busy
+ * and the others need the core more. */
+enum { POOL_SPINS = 1500, POOL_SPINS_MIN = 40 };
 
 typedef struct PoolThread {
     Pool *pool;
@@ -31,6 +34,7 @@ struct Pool {
     _Alignas(64) atomic_uint arrived;
     _Alignas(64) atomic_uint phase;
     _Alignas(64) atomic_uint sleepers;
+    atomic_int spins;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     PoolThread *workers;
@@ -41,12 +45,18 @@ struct Pool {
  * and the writer looks for sleepers after it wrote, so one of the two always sees the other. */
 static void pool_wait(Pool *pool, atomic_uint *word, unsigned old)
 {
-    for (int i = 0; i < POOL_SPINS; i++) {
+    const int spins = atomic_load_explicit(&pool->spins, memory_order_relaxed);
+    for (int i = 0; i < spins; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != old) {
+            const int more = spins + spins / 8 + 1;
+            atomic_store_explicit(&pool->spins, more < POOL_SPINS ? more : POOL_SPINS,
+                                  memory_order_relaxed);
             return;
         }
         POOL_RELAX();
     }
+    atomic_store_explicit(&pool->spins, spins / 2 > POOL_SPINS_MIN ? spins / 2 : POOL_SPINS_MIN,
+                          memory_order_relaxed);
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleepers, 1);
     while (atomic_load(word) == old) {
@@ -106,19 +116,28 @@ Err pool_new(int threads, Pool **out, Fault *fault)
         return fault_set(fault, ERR_MEMORY, NULL, "no memory for a thread pool");
     }
     *pool = (Pool){.threads = threads};
+    atomic_init(&pool->spins, POOL_SPINS);
     pool->workers = xcalloc((size_t)threads, sizeof(PoolThread));
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->wake, NULL);
-    for (int i = 1; i < threads; i++) {
+    /* Signals belong to the thread that made the pool. */
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int code = 0;
+    for (int i = 1; i < threads && code == 0; i++) {
         PoolThread *worker = &pool->workers[i];
         *worker = (PoolThread){.pool = pool, .index = i};
-        const int code = pthread_create(&worker->id, NULL, pool_main, worker);
-        if (code != 0) {
-            pool_free(pool);
-            return fault_set_sys(fault, ERR_LIMIT, code, "Use fewer threads",
-                                 "thread %d of %d could not be started", i + 1, threads);
-        }
-        pool->running = i;
+        code = pthread_create(&worker->id, NULL, pool_main, worker);
+        pool->running = code == 0 ? i : i - 1;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code != 0) {
+        const int number = pool->running + 2;
+        pool_free(pool);
+        return fault_set_sys(fault, ERR_LIMIT, code, "Use fewer threads",
+                             "thread %d of %d could not be started", number, threads);
     }
     *out = pool;
     return ERR_OK;

@@ -1,5 +1,6 @@
 #include "core/model/weights.h"
 
+#include "core/model/digest.h"
 #include "core/model/safetensors.h"
 #include "core/model/weights_private.h"
 #include "tests/model/golden.h"
@@ -80,6 +81,12 @@ static void digest_knows_content_only(void)
     CHECK_I64(reload(&copy, &again, NULL), ERR_OK);
     CHECK_STR(weights_digest(again), weights_digest(original));
     CHECK_I64(strlen(weights_digest(again)), 32);
+    StSet *set = NULL;
+    char digest[DIGEST_TEXT];
+    CHECK_I64(st_set_open(path, &set, NULL), ERR_OK);
+    CHECK_I64(checkpoint_digest(set, weights_config(again), digest, NULL), ERR_OK);
+    CHECK_STR(digest, weights_digest(original)); /* the trainer's side of the same identity */
+    st_set_close(set);
     weights_unref(again);
     /* one bit */
     StWriteTensor *up = find(&copy, "model.layers.1.mlp.up_proj.weight");
