@@ -205,7 +205,9 @@ sqlite3_stmt *db_stmt(Db *db, const char *sql, Fault *fault)
                 db->cache[i] = db->cache[i - 1];
                 db->cache[i - 1] = found;
             }
-            sqlite3_reset(found.stmt);
+            if (sqlite3_stmt_busy(found.stmt)) {
+                sqlite3_reset(found.stmt);
+            }
             return found.stmt;
         }
     }

@@ -56,6 +56,8 @@ typedef struct EngineRow {
     EngineState state;
     int64_t state_since_us;
     int64_t policy_version, reported_version;
+    /* tokens_per_s: slope of the counter over 10 s. itl_ms: running / tokens_per_s, by Little's
+     * law. ttft_ms, retracted and errors (probes that went wrong): over the last minute. */
     Val tokens_per_s, running, waiting, kv_usage, itl_ms, ttft_ms;
     Val retracted_per_min, errors_per_min;
     int64_t seen_us;             /* last successful probe; 0 never */
