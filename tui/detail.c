@@ -70,6 +70,8 @@ static void engine_samples(Page *page, const Snapshot *s, const EngineRow *row)
         page_line(page, "samples", ROLE_TEXT, "%d of the %d oldest in flight; oldest %lld/%lld, %s",
                   held, (int)s->tail.count, (long long)oldest->step, (long long)oldest->sample,
                   format_age(s->t_us - oldest->started_us, a));
+    } else if (s->tail.total == 0) {
+        page_line(page, "samples", ROLE_DIM, "nothing is in flight");
     } else {
         page_line(page, "samples", ROLE_DIM, "none of the %d oldest in flight",
                   (int)s->tail.count);
@@ -125,15 +127,16 @@ static void engine_probes(Page *page, const Snapshot *s, size_t most)
     char took[FORMAT_MAX];
     char version[FORMAT_MAX];
     char run[FORMAT_MAX];
-    page_line(page, "", ROLE_DIM, "its probes, newest first   TOOK  ANSWER     RUN  REPORTS");
+    page_line(page, "", ROLE_DIM, "its probes, newest first       TOOK  ANSWER     RUN  REPORTS");
     if (s->probe_count == 0) {
         page_line(page, "", ROLE_DIM, "  none in the log up to this moment");
     }
     for (size_t i = 0; i < s->probe_count && i < most; i++) {
         const ProbeRow *row = &s->probes[i];
         bool ok = row->outcome && strcmp(row->outcome, "ok") == 0;
-        page_line(page, "", ok ? ROLE_TEXT : ROLE_WARN, "  %s %-9s %9s  %-8.24s %5s  %s",
-                  format_clock(row->t_us, at), probe_kind_name(row->kind),
+        page_line(page, "", ok ? ROLE_TEXT : ROLE_WARN, "  %s.%03d %-9s %9s  %-8.24s %5s  %s",
+                  format_clock(row->t_us, at), (int)(row->t_us / 1000 % 1000),
+                  probe_kind_name(row->kind),
                   format_ms(val_of((double)row->latency_us / 1000, row->t_us), took),
                   or_dash(row->outcome), format_count_val(row->running, run),
                   format_version(row->policy_version, version));
@@ -191,7 +194,7 @@ static void step_phases(Page *page, const Snapshot *s, const StepRow *row)
         int64_t end = span->to_us > 0 ? span->to_us : s->t_us;
         page_line(page, i == 0 ? "phases" : " ", ROLE_TEXT, "%s %-9s %8s%s",
                   format_clock(span->from_us, a), loop_phase_name(span->phase),
-                  format_age(end - span->from_us, b), span->to_us > 0 ? "" : "  under way");
+                  format_took(end - span->from_us, b), span->to_us > 0 ? "" : "  under way");
     }
 }
 
@@ -276,7 +279,7 @@ static void policy_answers(Page *page, const Snapshot *s)
     page_line(page, "update", ROLE_TEXT, "#%lld  %s > %s  %s  engines %lld  closed for %s",
               (long long)txn->txn, format_version(txn->from_version, a),
               format_version(txn->to_version, b), txn->outcome ? txn->outcome : "under way",
-              (long long)txn->engines, format_age(txn->pause_us, c));
+              (long long)txn->engines, format_took(txn->pause_us, c));
     page_line(page, "decision", txn->decided == 0 ? ROLE_WARN : ROLE_TEXT, "%s%s%s%s%s",
               txn->decided < 0 ? "not yet" : txn->decided ? "commit" : "roll back",
               txn->decided < 0 ? "" : " at ",
@@ -291,7 +294,7 @@ static void policy_answers(Page *page, const Snapshot *s)
                   format_clock(row->t_us, a),
                   row->engine > 0 ? snapshot_engine_name(s, row->engine) : "artifact",
                   txn_phase_name(row->phase), row->ok ? "+ ok" : "x no",
-                  format_age(row->took_us, b), row->detail ? row->detail : "");
+                  format_took(row->took_us, b), row->detail ? row->detail : "");
     }
     if (txn->answer_count == 0) {
         page_line(page, "", ROLE_DIM, "no engine had answered at this moment");

@@ -109,6 +109,14 @@ const char *format_age(int64_t us, char out[FORMAT_MAX])
     return out;
 }
 
+const char *format_took(int64_t us, char out[FORMAT_MAX])
+{
+    if (us < 0 || us >= 999500) {
+        return format_age(us, out);
+    }
+    return format_ms((Val){(double)us / 1000, true, 0}, out);
+}
+
 const char *format_seconds(double s, char out[FORMAT_MAX])
 {
     if (!isfinite(s) || s < 0 || s > 1e12) {

@@ -18,6 +18,7 @@ const char *format_percent(Val fraction, char out[FORMAT_MAX]); /* 0.63 is "63" 
 const char *format_ms(Val ms, char out[FORMAT_MAX]);          /* "21ms", "1.2s" */
 /* How long: "0.4s", "41s", "184s", "16m", "3h12m", "2d04h"; "-" when negative. */
 const char *format_age(int64_t us, char out[FORMAT_MAX]);
+const char *format_took(int64_t us, char out[FORMAT_MAX]); /* as format_age, "12ms" under 1 s */
 const char *format_seconds(double s, char out[FORMAT_MAX]);   /* the same, from seconds */
 const char *format_clock(int64_t wall_us, char out[FORMAT_MAX]); /* "10:42:07", UTC */
 const char *format_minute(int64_t wall_us, char out[FORMAT_MAX]); /* "10:42" */

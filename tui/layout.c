@@ -13,6 +13,14 @@ static int max_int(int a, int b)
 /* One pane, and where there is room the last few events below it. */
 static void solve_small(Layout *out, Rect body, const LayoutWish *wish)
 {
+    int few = max_int(5, wish->engines < 100 ? (int)wish->engines + 2 : 100);
+    int rest = body.h - few;
+    if (wish->focus == PANE_ENGINES && rest >= 11) { /* few engines leave room for the step */
+        out->panes[PANE_ENGINES] = (Rect){body.x, body.y, body.w, few};
+        out->panes[PANE_STEPS] = (Rect){body.x, body.y + few, body.w, rest - 5};
+        out->panes[PANE_EVENTS] = (Rect){body.x, body.y + body.h - 5, body.w, 5};
+        return;
+    }
     int events = body.h >= 15 && wish->focus != PANE_EVENTS ? 4 : 0;
     out->panes[wish->focus] = (Rect){body.x, body.y, body.w, body.h - events};
     if (events) {
@@ -46,6 +54,13 @@ static void solve_middle(Layout *out, Rect body, const LayoutWish *wish)
     int left = body.h - top;
     int pair = min_int(max_int(9, left * 3 / 5), 20);
     out->panes[PANE_ENGINES] = (Rect){body.x, body.y, body.w, top};
+    if (left >= 27) { /* few engines: both pairs have room */
+        pair = (left - 7) / 2;
+        solve_pair(out, (Rect){body.x, body.y + top, body.w, pair}, false);
+        solve_pair(out, (Rect){body.x, body.y + top + pair, body.w, pair}, true);
+        solve_bottom(out, (Rect){body.x, body.y + top + 2 * pair, body.w, left - 2 * pair}, wish);
+        return;
+    }
     bool asked = wish->focus == PANE_POLICIES || wish->focus == PANE_LEARNING;
     bool first = wish->focus == PANE_TAIL || wish->focus == PANE_STEPS;
     solve_pair(out, (Rect){body.x, body.y + top, body.w, pair},

@@ -57,7 +57,7 @@ LayoutWish model_wish(const Model *model, const Snapshot *snap)
 {
     return (LayoutWish){.focus = model->focus, .zoom = model->zoom, .detail = model->depth > 0,
                         .second = model->second,
-                        .engines = snap ? snap->engines.count : 0};
+                        .engines = snap ? snap->engines.count : (size_t)model->order_count};
 }
 
 /* A plain word is left to the log, which searches all of it; terms are matched here. */

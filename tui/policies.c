@@ -86,8 +86,8 @@ static void draw_txn(const Draw *d, int y, const Screen *screen, const TxnRow *r
                 : row->decided == 1 ? "decided: commit"
                 : row->decided == 0 ? "decided: roll back" : "under way");
     x += draw_f(d, x, y, ROLE_TEXT, "in %s, %lld engines, gate shut %s  ",
-                format_age(end - row->started_us, a), (long long)row->engines,
-                format_age(row->pause_us, b));
+                format_took(end - row->started_us, a), (long long)row->engines,
+                format_took(row->pause_us, b));
     draw_text(d, x, y, ROLE_DIM, row->decision_reason && row->decision_reason[0]
               ? row->decision_reason : row->why);
 }

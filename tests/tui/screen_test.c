@@ -73,6 +73,26 @@ static void sizes(void)
     }
 }
 
+static void few_engines(void)
+{
+    static Snapshot s;
+    static const int all[][2] = {{80, 24}, {120, 40}};
+    for (int i = 0; i < 2; i++) {
+        char name[64];
+        fixture_fill(&s);
+        s.engines.count = 3;
+        Model *model = fixture_model(false, false);
+        Surface *surface = surface_new(all[i][0], all[i][1], false);
+        (void)model_resize(model, all[i][0], all[i][1]);
+        (void)model_observe(model, &s, FIXTURE_T);
+        screen_draw(model, &s, FIXTURE_T, surface);
+        (void)snprintf(name, sizeof name, "few-%dx%d", all[i][0], all[i][1]);
+        compare(name, surface);
+        surface_free(surface);
+        model_free(model);
+    }
+}
+
 static void panes(void)
 {
     static const char *const names[] = {"tail", "timeline", "events", "policies", "learning",
@@ -143,6 +163,7 @@ static void empty(void)
 int main(void)
 {
     RUN(sizes);
+    RUN(few_engines);
     RUN(panes);
     RUN(replay);
     RUN(details);
