@@ -1,71 +1,29 @@
 /* HTTP client: curl's multi_socket interface on a libuv loop.
  *
- * curl does sockets, TLS, HTTP framing and the connection pool; every bound of time and size is
- * ours, because curl reports all its time-outs as one code and knows no silence. One uv timer a
- * call carries the nearest deadline and is armed again only when it fires, so that a stream of
- * many small pieces never touches the timer heap.
+ * curl does sockets, TLS, HTTP framing and the connection pool; the bounds of a call are ours
+ * (http_call.c).
+ *
+ * curl's sockets stand in an epoll set of our own that libuv watches as one descriptor: one turn
+ * takes everything that is ready, and while many streams are busy the next look waits a few
+ * milliseconds, so that a wake-up and a read carry several tokens (tests/bench/sse_cpu.c).
  *
  * curl must not be re-entered from its own callbacks: starts and cancels that come from on_body
  * are queued and run from a timer of the client. */
 #include "core/net/http_client.h"
 
-#include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/net/http_local.h"
 
-#include <assert.h>
-#include <curl/curl.h>
-#include <stdio.h>
+#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 enum {
-    HTTP_HEADERS_MAX = 64 << 10,
-    HTTP_URL_MAX = 8 << 10,
-    HTTP_CALLS_MAX = 16384,
-    HTTP_SPARE_HANDLES = 128,
-    HTTP_POOL_MAX = 4096,  /* idle connections kept over all hosts */
-    HTTP_POOL_AGE_S = 20   /* older idle ones are not reused */
-};
-
-struct HttpCall {
-    HttpClient *client;
-    HttpCall *prev, *next;         /* in client->calls */
-    HttpCall *queue_next;          /* in client->starting or client->ending */
-    CURL *easy;
-    struct curl_slist *header_lines;
-    char *url, *body;
-    HttpRequestSpec spec;          /* pointers in it that we use later are our copies */
-    uv_timer_t timer;
-    int64_t start_us, connect_us, first_us;
-    uint64_t start_ms, last_ms;    /* uv_now: bytes seen; cheap enough for every piece */
-    curl_off_t uploaded;
-    Text collected, headers;
-    uint64_t body_bytes;
-    HttpEnd forced;                /* decided by us before curl saw an end; OK: none */
-    int sends;                     /* times the request was put on a connection */
-    bool added, queued_end, done, connected;
-    bool head_whole; /* the blank line behind the headers came; curl calls it a success if not */
-    char words[CURL_ERROR_SIZE];
-};
-
-typedef struct Watch { /* one socket of curl's */
-    uv_poll_t poll;
-    HttpClient *client;
-    curl_socket_t fd;
-} Watch;
-
-struct HttpClient {
-    uv_loop_t *loop;
-    HttpClientConfig config;
-    CURLM *multi;
-    uv_timer_t curl_timer, queue_timer;
-    HttpCall *calls, *starting, *ending;
-    CURL *spare[HTTP_SPARE_HANDLES];
-    int spare_count, call_count;
-    int handles;  /* uv handles whose close callback has not run */
-    int depth;    /* inside curl or a callback of the user */
-    bool freeing, gone;
+    HTTP_BATCH = 512,      /* ready sockets taken at once */
+    HTTP_GATHER_AT = 16,   /* that many at once: busy, let more bytes gather … */
+    HTTP_GATHER_MS = 4,    /* … for this long */
+    HTTP_POOL_MAX = 4096   /* idle connections kept over all hosts */
 };
 
 const char *http_end_name(HttpEnd end)
@@ -91,22 +49,26 @@ const char *http_end_name(HttpEnd end)
 static void client_release(HttpClient *client)
 {
     if (client->gone && client->handles == 0 && client->depth == 0) {
+        close(client->epoll_fd);
         free(client);
         curl_global_cleanup();
     }
 }
 
-static void finish_ready(HttpClient *client);
-static void call_finish(HttpCall *call, HttpEnd end);
 static void client_close(HttpClient *client);
 
-static void enter(HttpClient *client)
+void http_client_handle_gone(HttpClient *client)
+{
+    client->handles--;
+    client_release(client);
+}
+
+void http_client_enter(HttpClient *client)
 {
     client->depth++;
 }
 
-/* Leaves the outermost turn; a http_client_free that came from inside takes effect here. */
-static void leave(HttpClient *client)
+void http_client_leave(HttpClient *client)
 {
     client->depth--;
     if (client->depth == 0 && client->freeing && !client->gone) {
@@ -120,63 +82,90 @@ static void run_curl(HttpClient *client, curl_socket_t fd, int events)
         return;
     }
     int running = 0;
-    enter(client);
+    http_client_enter(client);
     curl_multi_socket_action(client->multi, fd, events, &running);
-    finish_ready(client);
-    leave(client);
+    http_calls_finish_ready(client);
+    http_client_leave(client);
 }
 
-static void on_socket_ready(uv_poll_t *poll, int status, int events)
+/* Takes what is ready; gives how many sockets that were. A descriptor that was closed and opened
+ * again within the batch is at worst asked once in vain. */
+static int take_ready(HttpClient *client)
 {
-    Watch *watch = poll->data;
-    int flags = 0;
-    if (status < 0) {
-        flags = CURL_CSELECT_ERR;
-    } else {
-        flags |= events & UV_READABLE ? CURL_CSELECT_IN : 0;
-        flags |= events & UV_WRITABLE ? CURL_CSELECT_OUT : 0;
+    struct epoll_event events[HTTP_BATCH];
+    int n = epoll_wait(client->epoll_fd, events, HTTP_BATCH, 0);
+    for (int i = 0; i < n && !client->gone; i++) {
+        int flags = events[i].events & (EPOLLIN | EPOLLHUP) ? CURL_CSELECT_IN : 0;
+        flags |= events[i].events & EPOLLOUT ? CURL_CSELECT_OUT : 0;
+        flags |= events[i].events & EPOLLERR ? CURL_CSELECT_ERR : 0;
+        run_curl(client, events[i].data.fd, flags);
     }
-    run_curl(watch->client, watch->fd, flags);
+    return n;
 }
 
-static void on_watch_closed(uv_handle_t *handle)
+static void on_gathered(uv_timer_t *timer);
+
+static void on_ready(uv_poll_t *poll, int status, int events)
 {
-    Watch *watch = handle->data;
-    HttpClient *client = watch->client;
-    free(watch);
-    client->handles--;
-    client_release(client);
+    (void)status;
+    (void)events;
+    HttpClient *client = poll->data;
+    if (take_ready(client) >= HTTP_GATHER_AT && !client->gone) {
+        client->gathering = true;
+        uv_poll_stop(&client->poll);
+        uv_timer_start(&client->gather_timer, on_gathered, HTTP_GATHER_MS, 0);
+    }
+}
+
+/* Watches the set while there is something in it: an idle client does not keep the loop alive. */
+static void watch_set(HttpClient *client)
+{
+    if (client->watched > 0 && !client->gathering) {
+        uv_poll_start(&client->poll, UV_READABLE, on_ready);
+    } else {
+        uv_poll_stop(&client->poll);
+    }
+}
+
+static void on_gathered(uv_timer_t *timer)
+{
+    HttpClient *client = timer->data;
+    if (take_ready(client) >= HTTP_GATHER_AT && !client->gone) {
+        uv_timer_start(&client->gather_timer, on_gathered, HTTP_GATHER_MS, 0);
+        return;
+    }
+    client->gathering = false;
+    if (!client->gone) {
+        watch_set(client);
+    }
 }
 
 static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *socket_user)
 {
     (void)easy;
     HttpClient *client = user;
-    Watch *watch = socket_user;
+    struct epoll_event event = {.data.fd = fd};
     if (what == CURL_POLL_REMOVE) {
-        if (watch) {
+        if (socket_user) {
             curl_multi_assign(client->multi, fd, NULL);
-            uv_poll_stop(&watch->poll);
-            uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
+            epoll_ctl(client->epoll_fd, EPOLL_CTL_DEL, fd, &event);
+            client->watched--;
         }
-        return 0;
-    }
-    if (!watch) {
-        watch = xcalloc(1, sizeof *watch);
-        watch->client = client;
-        watch->fd = fd;
-        if (uv_poll_init_socket(client->loop, &watch->poll, fd) != 0) {
-            free(watch);
+    } else {
+        event.events |= what & CURL_POLL_IN ? EPOLLIN : 0u;
+        event.events |= what & CURL_POLL_OUT ? EPOLLOUT : 0u;
+        int verb = socket_user ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+        if (epoll_ctl(client->epoll_fd, verb, fd, &event) != 0) {
             return -1;
         }
-        watch->poll.data = watch;
-        client->handles++;
-        curl_multi_assign(client->multi, fd, watch);
+        if (!socket_user) {
+            client->watched++;
+            curl_multi_assign(client->multi, fd, client);
+        }
     }
-    int events = 0;
-    events |= what & CURL_POLL_IN ? UV_READABLE : 0;
-    events |= what & CURL_POLL_OUT ? UV_WRITABLE : 0;
-    uv_poll_start(&watch->poll, events, on_socket_ready);
+    if (!client->gone && client->watched <= 1) {
+        watch_set(client);
+    }
     return 0;
 }
 
@@ -215,6 +204,18 @@ Err http_client_new(uv_loop_t *loop, const HttpClientConfig *config, HttpClient 
     HttpClient *client = xcalloc(1, sizeof *client);
     client->loop = loop;
     client->multi = multi;
+    client->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (client->epoll_fd < 0 || uv_poll_init(loop, &client->poll, client->epoll_fd) != 0) {
+        Err err = fault_set_sys(fault, ERR_IO, errno, "raise ulimit -n",
+                                "no descriptor for the HTTP client");
+        if (client->epoll_fd >= 0) {
+            close(client->epoll_fd);
+        }
+        curl_multi_cleanup(multi);
+        curl_global_cleanup();
+        free(client);
+        return err;
+    }
     if (config) {
         client->config = *config;
     }
@@ -232,18 +233,19 @@ Err http_client_new(uv_loop_t *loop, const HttpClientConfig *config, HttpClient 
                       (long)client->config.max_connections_per_host);
     uv_timer_init(loop, &client->curl_timer);
     uv_timer_init(loop, &client->queue_timer);
+    uv_timer_init(loop, &client->gather_timer);
     client->curl_timer.data = client;
     client->queue_timer.data = client;
-    client->handles = 2;
+    client->gather_timer.data = client;
+    client->poll.data = client;
+    client->handles = 4;
     *out = client;
     return ERR_OK;
 }
 
-static void on_client_timer_closed(uv_handle_t *handle)
+static void on_client_handle_closed(uv_handle_t *handle)
 {
-    HttpClient *client = handle->data;
-    client->handles--;
-    client_release(client);
+    http_client_handle_gone(handle->data);
 }
 
 static void client_close(HttpClient *client)
@@ -251,7 +253,7 @@ static void client_close(HttpClient *client)
     client->gone = true;
     client->depth++;
     while (client->calls) {
-        call_finish(client->calls, HTTP_END_CANCELLED);
+        http_call_finish(client->calls, HTTP_END_CANCELLED);
     }
     client->depth--;
     for (int i = 0; i < client->spare_count; i++) {
@@ -259,8 +261,10 @@ static void client_close(HttpClient *client)
     }
     client->spare_count = 0;
     curl_multi_cleanup(client->multi);
-    uv_close((uv_handle_t *)&client->curl_timer, on_client_timer_closed);
-    uv_close((uv_handle_t *)&client->queue_timer, on_client_timer_closed);
+    uv_close((uv_handle_t *)&client->curl_timer, on_client_handle_closed);
+    uv_close((uv_handle_t *)&client->queue_timer, on_client_handle_closed);
+    uv_close((uv_handle_t *)&client->gather_timer, on_client_handle_closed);
+    uv_close((uv_handle_t *)&client->poll, on_client_handle_closed);
 }
 
 void http_client_free(HttpClient *client)
@@ -272,641 +276,4 @@ void http_client_free(HttpClient *client)
     if (client->depth == 0) {
         client_close(client);
     }
-}
-
-/* ---- what curl brings --------------------------------------------------------------------- */
-
-static void call_saw_bytes(HttpCall *call)
-{
-    call->last_ms = uv_now(call->client->loop);
-    if (!call->first_us) {
-        call->first_us = clock_mono_us();
-    }
-}
-
-static size_t on_curl_header(char *bytes, size_t size, size_t count, void *user)
-{
-    HttpCall *call = user;
-    size_t n = size * count;
-    call_saw_bytes(call);
-    if (n >= 5 && memcmp(bytes, "HTTP/", 5) == 0) {
-        text_clear(&call->headers); /* an interim reply (100) came before */
-        call->head_whole = false;
-    } else if (n <= 2 && (bytes[0] == '\r' || bytes[0] == '\n')) {
-        call->head_whole = true;
-    }
-    if (!text_add(&call->headers, bytes, n)) {
-        call->forced = HTTP_END_TOO_LARGE;
-        return 0;
-    }
-    if (call->head_whole && call->spec.on_head && !call->queued_end) {
-        int status = http_call_status(call);
-        if (status >= 200) {
-            call->spec.on_head(call, status, call->spec.user);
-        }
-    }
-    return n;
-}
-
-static size_t on_curl_body(char *bytes, size_t size, size_t count, void *user)
-{
-    HttpCall *call = user;
-    size_t n = size * count;
-    call_saw_bytes(call);
-    if (call->queued_end || call->forced != HTTP_END_OK) {
-        return 0;
-    }
-    call->body_bytes += n;
-    if (call->body_bytes > call->spec.max_body) {
-        call->forced = HTTP_END_TOO_LARGE;
-        return 0;
-    }
-    if (call->spec.on_body) {
-        if (!call->spec.on_body(call, (Str){bytes, n}, call->spec.user)) {
-            call->forced = HTTP_END_CANCELLED;
-            return 0;
-        }
-        return n;
-    }
-    if (!text_add(&call->collected, bytes, n)) {
-        call->forced = HTTP_END_TOO_LARGE;
-        return 0;
-    }
-    return n;
-}
-
-/* curl calls this each time it is about to put the request on a connection. It would repeat any
- * request that died on a pooled connection; we allow that once, and only when it is harmless. */
-static int on_curl_send(void *user, char *peer_ip, char *own_ip, int peer_port, int own_port)
-{
-    (void)peer_ip;
-    (void)own_ip;
-    (void)peer_port;
-    (void)own_port;
-    HttpCall *call = user;
-    call->sends++;
-    if (call->sends > (call->spec.idempotent ? 2 : 1)) {
-        call->forced = HTTP_END_RESET;
-        return CURL_PREREQFUNC_ABORT;
-    }
-    call->connected = true;
-    call->last_ms = uv_now(call->client->loop);
-    if (!call->connect_us) {
-        call->connect_us = clock_mono_us();
-    }
-    return CURL_PREREQFUNC_OK;
-}
-
-static HttpEnd end_from_curl(const HttpCall *call, CURLcode code)
-{
-    if (call->forced != HTTP_END_OK) {
-        return call->forced;
-    }
-    switch ((int)code) { /* some of curl's hundred codes; the rest is below */
-    case CURLE_OK:
-        return call->head_whole ? HTTP_END_OK : HTTP_END_RESET;
-    case CURLE_COULDNT_CONNECT:
-        return HTTP_END_REFUSED;
-    case CURLE_COULDNT_RESOLVE_HOST:
-    case CURLE_COULDNT_RESOLVE_PROXY:
-        return HTTP_END_NAME;
-    case CURLE_OPERATION_TIMEDOUT:
-        return call->connected ? HTTP_END_TIMEOUT_TOTAL : HTTP_END_TIMEOUT_CONNECT;
-    case CURLE_FILESIZE_EXCEEDED:
-        return HTTP_END_TOO_LARGE;
-    case CURLE_OUT_OF_MEMORY: /* how curl says that one header line passed its own bound */
-        return HTTP_END_TOO_LARGE;
-    case CURLE_SSL_CONNECT_ERROR:
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CERTPROBLEM:
-    case CURLE_SSL_CIPHER:
-    case CURLE_SSL_ISSUER_ERROR:
-    case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_SSL_ENGINE_NOTFOUND:
-    case CURLE_USE_SSL_FAILED:
-        return HTTP_END_TLS;
-    case CURLE_UNSUPPORTED_PROTOCOL: /* HTTP/0.9, which is to say no HTTP */
-    case CURLE_WEIRD_SERVER_REPLY:
-    case CURLE_BAD_CONTENT_ENCODING:
-        return HTTP_END_MALFORMED;
-    }
-    if (code == CURLE_RECV_ERROR && strstr(call->words, "chunk")) {
-        return HTTP_END_MALFORMED;
-    }
-    return HTTP_END_RESET;
-}
-
-static double retry_after(const HttpCall *call)
-{
-    Str value = str_trim(http_call_header(call, "Retry-After"));
-    double seconds = 0;
-    if (value.n == 0 || value.n > 64) {
-        return -1.0;
-    }
-    if (str_to_double(value, &seconds)) {
-        return seconds >= 0 ? seconds : -1.0;
-    }
-    char date[65];
-    memcpy(date, value.p, value.n);
-    date[value.n] = '\0';
-    time_t at = curl_getdate(date, NULL);
-    if (at < 0) {
-        return -1.0;
-    }
-    seconds = (double)at - (double)clock_wall_us() / 1e6;
-    return seconds > 0 ? seconds : 0.0;
-}
-
-/* ---- end of a call ------------------------------------------------------------------------ */
-
-static void end_words(const HttpCall *call, HttpEnd end, HttpResult *result)
-{
-    const HttpRequestSpec *spec = &call->spec;
-    switch (end) {
-    case HTTP_END_OK:
-        break;
-    case HTTP_END_TIMEOUT_CONNECT:
-        (void)str_format(result->error, sizeof result->error, "no connection within %lld ms",
-                         (long long)spec->connect_ms);
-        break;
-    case HTTP_END_TIMEOUT_SILENT:
-        (void)str_format(result->error, sizeof result->error, "no byte for %lld ms",
-                         (long long)spec->silence_ms);
-        break;
-    case HTTP_END_TIMEOUT_TOTAL:
-        (void)str_format(result->error, sizeof result->error, "not finished within %lld ms",
-                         (long long)spec->total_ms);
-        break;
-    case HTTP_END_TOO_LARGE:
-        (void)str_format(result->error, sizeof result->error,
-                         "reply over the bound of %zu body bytes or %d header bytes",
-                         spec->max_body, HTTP_HEADERS_MAX);
-        break;
-    case HTTP_END_CANCELLED:
-        (void)str_format(result->error, sizeof result->error, "cancelled");
-        break;
-    case HTTP_END_REFUSED:
-    case HTTP_END_RESET:
-    case HTTP_END_MALFORMED:
-    case HTTP_END_NAME:
-    case HTTP_END_TLS:
-        (void)str_format(result->error, sizeof result->error, "%s",
-                         call->words[0] ? call->words : "connection closed before the reply");
-        break;
-    }
-}
-
-static void on_call_closed(uv_handle_t *handle)
-{
-    HttpCall *call = handle->data;
-    HttpClient *client = call->client;
-    free(call);
-    client->handles--;
-    client_release(client);
-}
-
-static void release_easy(HttpClient *client, CURL *easy)
-{
-    if (client->spare_count < HTTP_SPARE_HANDLES && !client->gone) {
-        curl_easy_reset(easy);
-        client->spare[client->spare_count++] = easy;
-    } else {
-        curl_easy_cleanup(easy);
-    }
-}
-
-static void unlink_call(HttpCall *call)
-{
-    HttpClient *client = call->client;
-    if (call->prev) {
-        call->prev->next = call->next;
-    } else {
-        client->calls = call->next;
-    }
-    if (call->next) {
-        call->next->prev = call->prev;
-    }
-    client->call_count--;
-    for (int q = 0; q < 2; q++) { /* the queues are short: what one turn put there */
-        HttpCall **at = q ? &client->ending : &client->starting;
-        while (*at && *at != call) {
-            at = &(*at)->queue_next;
-        }
-        if (*at) {
-            *at = call->queue_next;
-        }
-    }
-}
-
-/* Frees what belongs to curl, tells the user, closes the timer (which frees the call). */
-static void call_finish(HttpCall *call, HttpEnd end)
-{
-    assert(!call->done);
-    HttpClient *client = call->client;
-    call->done = true;
-    HttpResult result = {.end = end, .status = http_call_status(call)};
-    if (call->added) {
-        curl_multi_remove_handle(client->multi, call->easy);
-    }
-    int64_t now_us = clock_mono_us();
-    result.body = text_str(&call->collected);
-    result.headers = text_str(&call->headers);
-    result.retry_after_s = retry_after(call);
-    result.connect_us = call->connect_us ? call->connect_us - call->start_us : 0;
-    result.first_byte_us = call->first_us ? call->first_us - call->start_us : 0;
-    result.total_us = now_us - call->start_us;
-    result.body_bytes = call->body_bytes;
-    end_words(call, end, &result);
-    unlink_call(call);
-    enter(client);
-    call->spec.on_done(call, &result, call->spec.user);
-    client->depth--; /* a free from inside takes effect when the outermost turn ends */
-    release_easy(client, call->easy);
-    curl_slist_free_all(call->header_lines);
-    text_free(&call->collected);
-    text_free(&call->headers);
-    free(call->url);
-    free(call->body);
-    uv_close((uv_handle_t *)&call->timer, on_call_closed);
-}
-
-static void finish_ready(HttpClient *client)
-{
-    CURLMsg *message = NULL;
-    int left = 0;
-    while (!client->gone && (message = curl_multi_info_read(client->multi, &left)) != NULL) {
-        if (message->msg != CURLMSG_DONE) {
-            continue;
-        }
-        char *user = NULL;
-        CURLcode code = message->data.result; /* the message dies with remove_handle */
-        curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &user);
-        HttpCall *call = (HttpCall *)(void *)user;
-        call_finish(call, end_from_curl(call, code));
-    }
-}
-
-/* ---- deadlines ---------------------------------------------------------------------------- */
-
-static void on_call_timer(uv_timer_t *timer);
-
-/* Milliseconds to the nearest bound, or -1 for none; 0 and *end when one has passed. */
-static int64_t call_deadline(const HttpCall *call, uint64_t now_ms, HttpEnd *end)
-{
-    const HttpRequestSpec *spec = &call->spec;
-    const int64_t age = (int64_t)(now_ms - call->start_ms);
-    const int64_t quiet = (int64_t)(now_ms - call->last_ms);
-    const struct { int64_t bound, at; bool active; HttpEnd end; } bounds[] = {
-        {spec->total_ms, age, true, HTTP_END_TIMEOUT_TOTAL},
-        {spec->connect_ms, age, !call->connected, HTTP_END_TIMEOUT_CONNECT},
-        {spec->silence_ms, quiet, call->connected, HTTP_END_TIMEOUT_SILENT},
-    };
-    int64_t wait = -1;
-    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
-        if (bounds[i].bound < 0 || !bounds[i].active) {
-            continue;
-        }
-        int64_t left = bounds[i].bound - bounds[i].at;
-        if (left <= 0) {
-            *end = bounds[i].end;
-            return 0;
-        }
-        if (wait < 0 || left < wait) {
-            wait = left;
-        }
-    }
-    return wait;
-}
-
-static void arm_timer(HttpCall *call, int64_t wait_ms)
-{
-    /* While connecting, look again soon: the silence bound starts with the connection, and
-     * curl's callback that tells of it must not touch the timer heap for every call. */
-    const int64_t silence = call->spec.silence_ms;
-    if (!call->connected && silence >= 0 && (wait_ms < 0 || silence < wait_ms)) {
-        wait_ms = silence > 0 ? silence : 1;
-    }
-    if (wait_ms >= 0) {
-        uv_timer_start(&call->timer, on_call_timer, (uint64_t)wait_ms, 0);
-    }
-}
-
-static void on_call_timer(uv_timer_t *timer)
-{
-    HttpCall *call = timer->data;
-    HttpClient *client = call->client;
-    if (call->done) {
-        return;
-    }
-    curl_off_t uploaded = 0;
-    if (call->added) {
-        curl_easy_getinfo(call->easy, CURLINFO_SIZE_UPLOAD_T, &uploaded);
-    }
-    if (uploaded != call->uploaded) { /* bytes that leave break the silence too */
-        call->uploaded = uploaded;
-        call->last_ms = uv_now(client->loop);
-    }
-    HttpEnd end = HTTP_END_OK;
-    int64_t wait = call_deadline(call, uv_now(client->loop), &end);
-    if (end == HTTP_END_OK) {
-        arm_timer(call, wait);
-        return;
-    }
-    enter(client);
-    call_finish(call, end);
-    leave(client);
-}
-
-/* ---- start of a call ---------------------------------------------------------------------- */
-
-static bool clean_line(const char *s)
-{
-    for (; *s; s++) {
-        if ((unsigned char)*s < 0x20 || *s == 0x7F) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Scheme, host and length are checked; *loopback tells whether a proxy must be kept out. */
-static Err check_url(const char *url, bool *loopback, Fault *fault)
-{
-    const char *hint = "write it as http://HOST:PORT/PATH";
-    if (strlen(url) > HTTP_URL_MAX || !clean_line(url)) {
-        return fault_set(fault, ERR_ARG, hint, "URL is too long or holds a control character");
-    }
-    CURLU *parts = curl_url();
-    char *host = NULL;
-    char *scheme = NULL;
-    char *user = NULL;
-    Err err = ERR_OK;
-    if (!parts || curl_url_set(parts, CURLUPART_URL, url, 0) != CURLUE_OK
-        || curl_url_get(parts, CURLUPART_HOST, &host, 0) != CURLUE_OK
-        || curl_url_get(parts, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK) {
-        err = fault_set(fault, ERR_ARG, hint, "\"%s\" is not a URL", url);
-    } else if (curl_url_get(parts, CURLUPART_USER, &user, 0) == CURLUE_OK) {
-        err = fault_set(fault, ERR_ARG, "put the token into the environment instead",
-                        "URL of host %s carries credentials", host);
-    } else if (strcmp(scheme, "http") != 0 && strcmp(scheme, "https") != 0) {
-        err = fault_set(fault, ERR_ARG, hint, "\"%s\" is neither http nor https", url);
-    } else {
-        *loopback = strcmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0
-                    || strcmp(host, "[::1]") == 0;
-    }
-    curl_free(host);
-    curl_free(scheme);
-    curl_free(user);
-    curl_url_cleanup(parts);
-    return err;
-}
-
-static Err add_header_line(HttpCall *call, const char *line, Fault *fault)
-{
-    if (!clean_line(line)) {
-        return fault_set(fault, ERR_ARG, "remove control characters from the header or token",
-                         "a header line for %s holds a control character", call->url);
-    }
-    struct curl_slist *more = curl_slist_append(call->header_lines, line);
-    if (!more) {
-        return fault_set(fault, ERR_MEMORY, NULL, "no memory for a header line");
-    }
-    call->header_lines = more;
-    return ERR_OK;
-}
-
-static Err build_headers(HttpCall *call, const HttpRequestSpec *spec, Fault *fault)
-{
-    Err err = add_header_line(call, "Expect:", fault);
-    const char *type = spec->content_type;
-    if (!type && spec->body.n > 0) {
-        type = "application/json";
-    }
-    if (!err) {
-        char *line = xasprintf(type ? "Content-Type: %s" : "Content-Type:%s", type ? type : "");
-        err = add_header_line(call, line, fault);
-        free(line);
-    }
-    if (!err && spec->bearer) {
-        char *line = xasprintf("Authorization: Bearer %s", spec->bearer);
-        err = add_header_line(call, line, fault);
-        free(line);
-    }
-    for (const char *const *line = spec->headers; !err && line && *line; line++) {
-        err = add_header_line(call, *line, fault);
-    }
-    return err;
-}
-
-static void set_method(HttpCall *call, const char *method, size_t body_bytes)
-{
-    CURL *easy = call->easy;
-    if (strcmp(method, "HEAD") == 0) {
-        curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
-    } else if (strcmp(method, "GET") == 0 && body_bytes == 0) {
-        curl_easy_setopt(easy, CURLOPT_HTTPGET, 1L);
-    } else {
-        if (body_bytes > 0 || strcmp(method, "POST") == 0 || strcmp(method, "PUT") == 0) {
-            curl_easy_setopt(easy, CURLOPT_POST, 1L);
-            curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->body ? call->body : "");
-            curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body_bytes);
-        }
-        if (strcmp(method, "POST") != 0) {
-            curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
-        }
-    }
-}
-
-static void set_options(HttpCall *call, const HttpRequestSpec *spec, bool loopback)
-{
-    CURL *easy = call->easy;
-    set_method(call, spec->method, spec->body.n);
-    curl_easy_setopt(easy, CURLOPT_URL, call->url);
-    curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
-    curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, call->words);
-    curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
-    curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
-    curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
-    curl_easy_setopt(easy, CURLOPT_NOPROGRESS, 1L);
-    curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 65536L);
-    curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, (long)HTTP_POOL_AGE_S);
-    curl_easy_setopt(easy, CURLOPT_USERAGENT, "rolltop/" ROLLTOP_VERSION);
-    curl_easy_setopt(easy, CURLOPT_HTTPHEADER, call->header_lines);
-    if (loopback) {
-        curl_easy_setopt(easy, CURLOPT_PROXY, "");
-    }
-    /* Ours are the only time bounds: curl's own would all end in the same code. */
-    curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, 24L * 3600 * 1000);
-    curl_easy_setopt(easy, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)call->spec.max_body);
-    curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_curl_header);
-    curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
-    curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_curl_body);
-    curl_easy_setopt(easy, CURLOPT_WRITEDATA, call);
-    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, on_curl_send);
-    curl_easy_setopt(easy, CURLOPT_PREREQDATA, call);
-}
-
-static void add_to_curl(HttpCall *call)
-{
-    HttpClient *client = call->client;
-    if (curl_multi_add_handle(client->multi, call->easy) == CURLM_OK) {
-        call->added = true;
-    } else {
-        call->forced = HTTP_END_RESET;
-        http_call_cancel(call);
-    }
-}
-
-static void on_queue_timer(uv_timer_t *timer)
-{
-    HttpClient *client = timer->data;
-    enter(client);
-    while (client->starting && !client->gone) {
-        HttpCall *call = client->starting;
-        client->starting = call->queue_next;
-        if (!call->queued_end) {
-            add_to_curl(call);
-        }
-    }
-    while (client->ending && !client->gone) {
-        HttpCall *call = client->ending;
-        call_finish(call, call->forced != HTTP_END_OK ? call->forced : HTTP_END_CANCELLED);
-    }
-    leave(client);
-}
-
-static void link_call(HttpClient *client, HttpCall *call)
-{
-    call->next = client->calls;
-    if (client->calls) {
-        client->calls->prev = call;
-    }
-    client->calls = call;
-    client->call_count++;
-    client->handles++;
-    uv_timer_init(client->loop, &call->timer);
-    call->timer.data = call;
-}
-
-static void take_spec(HttpClient *client, HttpCall *call, const HttpRequestSpec *spec)
-{
-    const HttpClientConfig *config = &client->config;
-    call->client = client;
-    call->url = xstrdup(spec->url);
-    if (spec->body.n > 0) {
-        call->body = xcalloc(1, spec->body.n);
-        memcpy(call->body, spec->body.p, spec->body.n);
-    }
-    call->spec = *spec;
-    call->spec.url = call->url;
-    call->spec.connect_ms = spec->connect_ms ? spec->connect_ms : config->connect_ms;
-    call->spec.silence_ms = spec->silence_ms ? spec->silence_ms : config->silence_ms;
-    call->spec.total_ms = spec->total_ms ? spec->total_ms : config->total_ms;
-    call->spec.max_body = spec->max_body ? spec->max_body : config->max_body;
-    text_init(&call->collected, call->spec.max_body);
-    text_init(&call->headers, HTTP_HEADERS_MAX);
-}
-
-Err http_start(HttpClient *client, const HttpRequestSpec *spec, HttpCall **out, Fault *fault)
-{
-    bool loopback = false;
-    if (out) {
-        *out = NULL;
-    }
-    if (client->freeing) {
-        return fault_set(fault, ERR_STATE, NULL, "the HTTP client is closing");
-    }
-    if (client->call_count >= HTTP_CALLS_MAX) {
-        return fault_set(fault, ERR_LIMIT, "lower the concurrency",
-                         "%d HTTP calls are in flight already", HTTP_CALLS_MAX);
-    }
-    Err err = check_url(spec->url, &loopback, fault);
-    if (err) {
-        return err;
-    }
-    HttpCall *call = xcalloc(1, sizeof *call);
-    take_spec(client, call, spec);
-    err = build_headers(call, spec, fault);
-    call->easy = client->spare_count > 0 ? client->spare[--client->spare_count]
-                                         : curl_easy_init();
-    if (!err && !call->easy) {
-        err = fault_set(fault, ERR_MEMORY, NULL, "libcurl gave no handle");
-    }
-    if (err) {
-        curl_slist_free_all(call->header_lines);
-        if (call->easy) {
-            release_easy(client, call->easy);
-        }
-        free(call->url);
-        free(call->body);
-        free(call);
-        return err;
-    }
-    set_options(call, spec, loopback);
-    link_call(client, call);
-    uv_update_time(client->loop);
-    call->start_us = clock_mono_us();
-    call->start_ms = call->last_ms = uv_now(client->loop);
-    HttpEnd none = HTTP_END_OK;
-    arm_timer(call, call_deadline(call, call->start_ms, &none));
-    call->queue_next = NULL;
-    if (client->depth > 0) { /* maybe inside curl */
-        HttpCall **at = &client->starting;
-        while (*at) {
-            at = &(*at)->queue_next;
-        }
-        *at = call;
-        uv_timer_start(&client->queue_timer, on_queue_timer, 0, 0);
-    } else {
-        add_to_curl(call);
-    }
-    if (out) {
-        *out = call;
-    }
-    return ERR_OK;
-}
-
-void http_call_cancel(HttpCall *call)
-{
-    HttpClient *client = call->client;
-    if (call->done || call->queued_end) {
-        return;
-    }
-    call->queued_end = true;
-    for (HttpCall **at = &client->starting; *at; at = &(*at)->queue_next) {
-        if (*at == call) { /* not with curl yet */
-            *at = call->queue_next;
-            break;
-        }
-    }
-    call->queue_next = client->ending;
-    client->ending = call;
-    if (!client->gone) {
-        uv_timer_start(&client->queue_timer, on_queue_timer, 0, 0);
-    }
-}
-
-int http_call_status(const HttpCall *call)
-{
-    long status = 0;
-    curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
-    return (int)status;
-}
-
-Str http_call_header(const HttpCall *call, const char *name)
-{
-    Str rest = text_str(&call->headers);
-    Str wanted = str_from(name);
-    Str found = {NULL, 0};
-    Str line;
-    while (str_split(&rest, '\n', &line)) {
-        if (line.n > wanted.n && line.p[wanted.n] == ':'
-            && str_equal_nocase(str_slice(line, 0, wanted.n), wanted)) {
-            found = str_trim(str_slice(line, wanted.n + 1, line.n));
-        }
-    }
-    return found;
 }

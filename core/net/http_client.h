@@ -1,4 +1,4 @@
-/* HTTP client: curl multi on a libuv loop. The only file that calls libcurl.
+/* HTTP client: curl multi on a libuv loop. The only place that calls libcurl.
  *
  * Every call has bounds of time (connect, silence, total) and size (headers, body) and ends in
  * exactly one `done`. No redirects are followed, no compression is asked for, no proxy from the

@@ -257,7 +257,7 @@ int main(void)
     waitpid(peer, NULL, 0);
     qsort(ours, ROUNDS, sizeof *ours, by_value);
     qsort(theirs, ROUNDS, sizeof *theirs, by_value);
-    printf("sse_cpu: %d streams, %d tokens each, %.0f bytes a token, median of %d rounds in turns\n",
+    printf("sse_cpu: %d streams of %d tokens, %.0f bytes a token, median of %d rounds in turns\n",
            STREAMS, TOKENS, (double)bytes / (STREAMS * TOKENS), ROUNDS);
     printf("  bare epoll reader   %6.2f us CPU a token\n", theirs[ROUNDS / 2]);
     printf("  generation client   %6.2f us CPU a token, parse and checks included\n",

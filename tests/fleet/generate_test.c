@@ -32,9 +32,10 @@ static void event(int fd, int id, int total, const char *finish)
     chunk(fd, text);
 }
 #define LENGTH "{\"type\":\"length\",\"length\":3}"
-#define WHOLE "{\"text\":\"ab\",\"output_ids\":[7,8],\"meta_info\":{\"id\":\"r\",\"prompt_tokens\":2," \
-              "\"finish_reason\":{\"type\":\"stop\"},\"completion_tokens\":2,"                         \
-              "\"weight_version\":\"4\",\"output_token_logprobs\":[[-1,7,null],[-2,8,null]]}}"
+#define WHOLE                                                                                     \
+    "{\"text\":\"ab\",\"output_ids\":[7,8],\"meta_info\":{\"id\":\"r\",\"prompt_tokens\":2,"       \
+    "\"finish_reason\":{\"type\":\"stop\"},\"completion_tokens\":2,"                               \
+    "\"weight_version\":\"4\",\"output_token_logprobs\":[[-1,7,null],[-2,8,null]]}}"
 
 static bool plain_answers(const RawRequest *r)
 {

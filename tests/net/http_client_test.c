@@ -60,7 +60,8 @@ static bool broken(const RawRequest *r)
     } else if (strcmp(r->path, "/big-line") == 0) {
         raw_print(r->fd, "HTTP/1.1 200 OK\r\nX: ");
         return endless(r->fd, "0123456789012345678901234567890123456789012345678901234567890123"
-                              "0123456789012345678901234567890123456789012345678901234567890123", 0);
+                              "01234567890123456789012345678901234567890123456789012345678901",
+                       0);
     } else if (strcmp(r->path, "/many-lines") == 0) {
         raw_print(r->fd, "HTTP/1.1 200 OK\r\n");
         return endless(r->fd, "X-Line: 0123456789012345678901234567890123456789012345678901\r\n",

@@ -1,0 +1,62 @@
+/* Private to the HTTP client: what http_client.c (curl's multi interface on libuv) and
+ * http_call.c (one call from start to end) share. */
+#ifndef ROLLTOP_NET_HTTP_LOCAL_H
+#define ROLLTOP_NET_HTTP_LOCAL_H
+
+#include "core/net/http_client.h"
+
+#include <curl/curl.h>
+
+enum { HTTP_SPARE_HANDLES = 128 };
+
+struct HttpCall {
+    HttpClient *client;
+    HttpCall *prev, *next;         /* in client->calls */
+    HttpCall *queue_next;          /* in client->starting or client->ending */
+    CURL *easy;
+    struct curl_slist *header_lines;
+    char *url, *body;
+    HttpRequestSpec spec;          /* pointers in it that we use later are our copies */
+    uv_timer_t timer;
+    int64_t start_us, connect_us, first_us;
+    uint64_t start_ms, last_ms;    /* uv_now: bytes seen; cheap enough for every piece */
+    curl_off_t uploaded;
+    Text collected, headers;
+    uint64_t body_bytes;
+    HttpEnd forced;                /* decided by us before curl saw an end; OK: none */
+    int sends;                     /* times the request was put on a connection */
+    bool added, queued_end, done, connected;
+    bool head_whole; /* the blank line behind the headers came; curl calls it a success if not */
+    char words[CURL_ERROR_SIZE];
+};
+
+struct HttpClient {
+    uv_loop_t *loop;
+    HttpClientConfig config;
+    CURLM *multi;
+    uv_timer_t curl_timer, queue_timer, gather_timer;
+    uv_poll_t poll; /* of epoll_fd */
+    int epoll_fd;
+    int watched;    /* sockets in it */
+    bool gathering;
+    HttpCall *calls, *starting, *ending;
+    CURL *spare[HTTP_SPARE_HANDLES];
+    int spare_count, call_count;
+    int handles;  /* uv handles whose close callback has not run */
+    int depth;    /* inside curl or a callback of the user */
+    bool freeing, gone;
+};
+
+/* Around everything that may run curl or a callback of the user. leave() carries out a
+ * http_client_free that came from inside. */
+void http_client_enter(HttpClient *client);
+void http_client_leave(HttpClient *client);
+/* A uv handle's close callback ran. */
+void http_client_handle_gone(HttpClient *client);
+
+/* Tells the user, gives everything back; the call is freed when its timer has closed. */
+void http_call_finish(HttpCall *call, HttpEnd end);
+void http_calls_finish_ready(HttpClient *client); /* those that curl reports as done */
+void http_calls_run_queued(uv_timer_t *timer);    /* starts and cancels from inside callbacks */
+
+#endif
