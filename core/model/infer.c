@@ -283,12 +283,15 @@ static const float *infer_norm(const Infer *infer, const float *w, int thread)
     return infer->norms;
 }
 
-static void infer_head(const Infer *infer, float *x, const float *norm, int position)
+/* Norm (Qwen3), rotation, and a factor. */
+static void infer_head(const Infer *infer, float *x, const float *norm, float factor, int position)
 {
     if (norm != NULL) {
         const float rstd =
             infer->kernels->rms(x, infer->head_dim, infer->weights->config.rms_eps);
-        infer->kernels->rms_apply(x, norm, rstd, infer->head_dim, x);
+        infer->kernels->rms_apply(x, norm, rstd * factor, infer->head_dim, x);
+    } else if (factor != 1.0f) {
+        infer->kernels->scale(x, factor, infer->head_dim);
     }
     const size_t at = (size_t)position * (size_t)infer->half;
     infer->kernels->rope(x, infer->cosine + at, infer->sine + at, 1.0f, infer->half);
@@ -304,11 +307,10 @@ static void infer_prepare(const Infer *infer, int layer, int row, int kv)
     float *line = infer->qkv + (size_t)row * (size_t)(infer->q_width + 2 * infer->kv_width);
     for (int i = 0; i < infer->group; i++) {
         float *q = line + (kv * infer->group + i) * d;
-        infer_head(infer, q, weights->q_norm, at->position);
-        infer->kernels->scale(q, 1.0f / __builtin_sqrtf((float)d), d);
+        infer_head(infer, q, weights->q_norm, 1.0f / __builtin_sqrtf((float)d), at->position);
     }
     float *key = line + infer->q_width + kv * d;
-    infer_head(infer, key, weights->k_norm, at->position);
+    infer_head(infer, key, weights->k_norm, 1.0f, at->position);
     const size_t block = (size_t)layer * (size_t)infer->config.blocks +
                          (size_t)at->blocks[at->position / tokens];
     const int slot = at->position % tokens;
