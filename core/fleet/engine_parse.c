@@ -127,7 +127,8 @@ static void parse_server_info(const cJSON *tree, const char *where, EngineAnswer
 {
     const char *version = json_string(tree, "version", NULL);
     int64_t pid = json_i64(tree, "pid", 0);
-    const cJSON *start = json_get(tree, "start_time");
+    const cJSON *start = json_get(tree, "start_time_us");
+    start = start ? start : json_get(tree, "start_time");
     if (pid > 0 && cJSON_IsString(start)) {
         (void)str_format(a->text, sizeof a->text, "%lld/%.80s", (long long)pid,
                          start->valuestring);

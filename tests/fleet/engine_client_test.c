@@ -95,6 +95,10 @@ static void what_was_read(void)
                        STR("{\"version\":\"x\",\"pid\":4711,\"start_time\":\"1795972813716328\"}"),
                        &answer);
     CHECK_STR(answer.text, "4711/1795972813716328");
+    engine_parse_reply(ENGINE_SERVER_INFO, HTTP_END_OK, 200,
+                       STR("{\"version\":\"x\",\"pid\":4711,\"start_time_us\":1795972813716328}"),
+                       &answer);
+    CHECK_STR(answer.text, "4711/1795972813716328");
     parse(ENGINE_CHECKSUM, S15 "wc_checksum.txt");
     CHECK_STR(answer.text, "7e2acd32b3189140d863ef1d09ec3c26c9a41be05938f64c2ab2e63de669de76");
     parse(ENGINE_SCORE, S15 "gen_logprob_start0.txt");
