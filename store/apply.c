@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define LAST_TIME_US INT64_C(7258118400000000) /* the year 2200 */
+enum { BACK_US = 5000000, BACK_PROBES = 16 };
 #define STATEMENT(sql) db_stmt(&w->db, sql, NULL)
 
 /* ---- seconds ---- */
@@ -104,6 +105,47 @@ static int note_time(Writer *w, int64_t t_us)
         w->last_us = t_us;
     }
     return rc;
+}
+
+static int64_t at_most(int64_t v, int64_t limit)
+{
+    return v > limit ? limit : v;
+}
+
+/* The wall clock was set back. Ticks of seconds that are still to come (again) would hide what
+ * happens now, so they go; the rows themselves stay. */
+static int go_back(Writer *w, int64_t t_us)
+{
+    static const char *const sqls[] = {"DELETE FROM tick WHERE second >= ?",
+                                       "DELETE FROM engine_tick WHERE second >= ?",
+                                       "DELETE FROM flight WHERE second >= ?"};
+    int rc = SQLITE_OK;
+    for (size_t i = 0; i < 3 && rc == SQLITE_OK; i++) {
+        Bind b = {STATEMENT(sqls[i]), 0};
+        bind_i64(&b, t_us / SECOND_US);
+        rc = bind_run(&b);
+    }
+    for (size_t i = 0; i < w->engines.count; i++) {
+        EngineAcc *acc = &w->engines.items[i];
+        acc->ok_us = at_most(acc->ok_us, t_us);
+        acc->running.seen_us = at_most(acc->running.seen_us, t_us);
+        acc->waiting.seen_us = at_most(acc->waiting.seen_us, t_us);
+        acc->usage.seen_us = at_most(acc->usage.seen_us, t_us);
+        acc->counter_us = at_most(acc->counter_us, t_us);
+        acc->dirty = true;
+    }
+    w->second = t_us / SECOND_US;
+    w->key_bucket = -1; /* the next tick is a key: it says all anew */
+    w->last_us = t_us;
+    w->behind = 0;
+    return rc;
+}
+
+/* Single facts may be late by design (an incident's onset); probes are told as they come. */
+static int note_probe_time(Writer *w, int64_t t_us)
+{
+    w->behind = t_us < w->last_us - BACK_US ? w->behind + 1 : 0;
+    return w->behind >= BACK_PROBES && t_us >= 0 ? go_back(w, t_us) : SQLITE_OK;
 }
 
 /* ---- facts ---- */
@@ -215,8 +257,9 @@ static int apply_probe(Writer *w, const ProbeFact *f)
     static const char sql[] =
         "INSERT INTO probe VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
     int64_t outcome = words_id(&w->words, &w->db, f->outcome);
-    if (outcome < 0) {
-        return SQLITE_ERROR;
+    int rc = outcome < 0 ? SQLITE_ERROR : note_probe_time(w, f->t_us);
+    if (rc != SQLITE_OK) {
+        return rc;
     }
     Bind b = {STATEMENT(sql), 0};
     bind_i64(&b, f->t_us);
@@ -235,7 +278,7 @@ static int apply_probe(Writer *w, const ProbeFact *f)
     bind_val(&b, f->cache_hit_rate);
     bind_val(&b, f->retracted_total);
     bind_known(&b, f->policy_version);
-    int rc = bind_run(&b);
+    rc = bind_run(&b);
     if (rc == SQLITE_OK) {
         w->probe = sqlite3_last_insert_rowid(w->db.handle);
         w->tokens += acc_probe(acc_find(&w->engines, f->engine), f, outcome == WORD_OK);
@@ -516,6 +559,7 @@ Err writer_load(Writer *w, Fault *fault)
     acc_free(&w->engines);
     w->flights.count = 0;
     w->tokens = 0;
+    w->behind = 0;
     Err err = words_load(&w->words, &w->db, fault);
     err = err ? err : load_ids(w, fault);
     err = err ? err : acc_load(&w->db, INT64_MAX, &w->engines, NULL, NULL, fault);

@@ -20,6 +20,7 @@ typedef struct Writer {
     int64_t second;        /* the open one; -1: none yet */
     int64_t key_bucket;    /* ten-second bucket of the newest key tick; -1 none */
     int64_t last_us;       /* newest time of any fact */
+    int behind;            /* probes in a row that are far older than it */
     int64_t resumed_us;    /* what it was when the file was opened */
     bool session_seen;     /* since the file was opened */
     int64_t probe, progress, metric, child_line, attempt; /* newest rows */
