@@ -2,6 +2,11 @@
  * its arguments stay, as there. */
 #include "core/rollout/reward_math.h"
 
+#include "core/base/utf8.h"
+#include "core/model/unicode.h"
+#include "core/rollout/reward_latex_names.h"
+#include "core/rollout/reward_text.h"
+
 #include <string.h>
 
 enum { DEPTH_MAX = 64 };
@@ -12,35 +17,6 @@ typedef struct Latex {
     int depth;
     bool good;
 } Latex;
-
-static const char *const symbols[][2] = {
-    {"alpha", "α"}, {"beta", "β"}, {"gamma", "γ"}, {"delta", "δ"}, {"epsilon", "ϵ"},
-    {"varepsilon", "ε"}, {"zeta", "ζ"}, {"eta", "η"}, {"theta", "θ"}, {"vartheta", "ϑ"},
-    {"iota", "ι"}, {"kappa", "κ"}, {"lambda", "λ"}, {"mu", "μ"}, {"nu", "ν"}, {"xi", "ξ"},
-    {"pi", "π"}, {"rho", "ρ"}, {"sigma", "σ"}, {"tau", "τ"}, {"upsilon", "υ"}, {"phi", "ϕ"},
-    {"varphi", "φ"}, {"chi", "χ"}, {"psi", "ψ"}, {"omega", "ω"}, {"Gamma", "Γ"}, {"Delta", "Δ"},
-    {"Theta", "Θ"}, {"Lambda", "Λ"}, {"Xi", "Ξ"}, {"Pi", "Π"}, {"Sigma", "Σ"}, {"Phi", "Φ"},
-    {"Psi", "Ψ"}, {"Omega", "Ω"}, {"infty", "∞"}, {"cdot", "·"}, {"times", "×"}, {"div", "÷"},
-    {"pm", "±"}, {"mp", "∓"}, {"cup", "∪"}, {"cap", "∩"}, {"leq", "≤"}, {"le", "≤"},
-    {"geq", "≥"}, {"ge", "≥"}, {"neq", "≠"}, {"ne", "≠"}, {"approx", "≈"}, {"equiv", "≡"},
-    {"sim", "∼"}, {"cong", "≅"}, {"propto", "∝"}, {"in", "∈"}, {"notin", "∉"}, {"subset", "⊂"},
-    {"subseteq", "⊆"}, {"emptyset", "∅"}, {"varnothing", "∅"}, {"setminus", "∖"}, {"to", "→"},
-    {"rightarrow", "→"}, {"leftarrow", "←"}, {"Rightarrow", "⇒"}, {"mapsto", "↦"},
-    {"forall", "∀"}, {"exists", "∃"}, {"neg", "¬"}, {"land", "∧"}, {"lor", "∨"}, {"wedge", "∧"},
-    {"vee", "∨"}, {"angle", "∠"}, {"circ", "∘"}, {"degree", "°"}, {"triangle", "△"},
-    {"perp", "⊥"}, {"parallel", "∥"}, {"sum", "∑"}, {"prod", "∏"}, {"int", "∫"},
-    {"partial", "∂"}, {"nabla", "∇"}, {"ldots", "…"}, {"dots", "…"}, {"cdots", "⋯"},
-    {"ell", "ℓ"}, {"hbar", "ℏ"}, {"prime", "′"}, {"star", "⋆"}, {"ast", "∗"}, {"bullet", "∙"},
-    {"sin", "sin"}, {"cos", "cos"}, {"tan", "tan"}, {"cot", "cot"}, {"sec", "sec"},
-    {"csc", "csc"}, {"arcsin", "arcsin"}, {"arccos", "arccos"}, {"arctan", "arctan"},
-    {"log", "log"}, {"ln", "ln"}, {"exp", "exp"}, {"lim", "lim"}, {"max", "max"}, {"min", "min"},
-    {"gcd", "gcd"}, {"det", "det"}, {"dim", "dim"}, {"mod", "mod"}, {"quad", "  "},
-    {"qquad", "    "}, {"lbrace", "{"}, {"rbrace", "}"}, {"langle", "⟨"}, {"rangle", "⟩"},
-    {"lfloor", "⌊"}, {"rfloor", "⌋"}, {"lceil", "⌈"}, {"rceil", "⌉"}, {"vert", "|"},
-    {"mid", "|"}, {"backslash", "\\"}, {"%", "%"}, {"$", "$"}, {"&", "&"}, {"#", "#"},
-    {"_", "_"}, {"{", "{"}, {"}", "}"}, {",", " "}, {";", " "}, {":", " "}, {" ", " "},
-    {">", " "}, {"!", ""}, {"\\", "\n"}, {"|", "‖"},
-};
 
 static void convert(Latex *l, Text *out, Str stop);
 
@@ -82,12 +58,8 @@ static Str macro_name(Latex *l)
 static void group(Latex *l, Text *out)
 {
     l->at++;
-    convert(l, out, STR("}"));
-    if (str_starts(left(l), STR("}"))) {
-        l->at++;
-    } else {
-        l->good = false;
-    }
+    convert(l, out, STR("}")); /* a group may end with the text, without its brace */
+    l->at += l->at < l->s.n ? 1 : 0;
 }
 
 static void macro(Latex *l, Text *out);
@@ -179,13 +151,131 @@ static void environment(Latex *l, Text *out)
     text_free(&content);
 }
 
+/* Both arguments or neither: the reference leaves its own template where one is missing. */
+static void fraction(Latex *l, Text *out)
+{
+    Latex ahead = *l;
+    Text parts;
+    text_init(&parts, out->max);
+    argument(&ahead, &parts);
+    (void)text_add_char(&parts, '/');
+    argument(&ahead, &parts);
+    if (ahead.good) {
+        *l = ahead;
+        (void)text_add_str(out, text_str(&parts));
+    } else {
+        (void)text_add_c(out, "%s/%s");
+    }
+    text_free(&parts);
+}
+
+typedef struct Style {
+    const char *name;
+    uint32_t upper, lower; /* where A and a go */
+} Style;
+
+/* Letters that Unicode had before the mathematical alphabets: their places there are empty. */
+static uint32_t style_code(const Style *style, uint32_t c)
+{
+    static const uint32_t moved[][2] = {
+        {0x1D455, 0x210E}, {0x1D49D, 0x212C}, {0x1D4A0, 0x2130}, {0x1D4A1, 0x2131},
+        {0x1D4A3, 0x210B}, {0x1D4A4, 0x2110}, {0x1D4A7, 0x2112}, {0x1D4A8, 0x2133},
+        {0x1D4AD, 0x211B}, {0x1D4BA, 0x212F}, {0x1D4BC, 0x210A}, {0x1D4C4, 0x2134},
+        {0x1D506, 0x212D}, {0x1D50B, 0x210C}, {0x1D50C, 0x2111}, {0x1D515, 0x211C},
+        {0x1D51D, 0x2128}, {0x1D53A, 0x2102}, {0x1D53F, 0x210D}, {0x1D545, 0x2115},
+        {0x1D547, 0x2119}, {0x1D548, 0x211A}, {0x1D549, 0x211D}, {0x1D551, 0x2124}};
+    if (c >= 'A' && c <= 'Z') {
+        c = style->upper + (c - 'A');
+    } else if (c >= 'a' && c <= 'z') {
+        c = style->lower + (c - 'a');
+    }
+    for (size_t i = 0; i < sizeof moved / sizeof moved[0]; i++) {
+        c = c == moved[i][0] ? moved[i][1] : c;
+    }
+    return c;
+}
+
+static bool styled(Latex *l, Str name, Text *out)
+{
+    static const Style styles[] = {
+        {"mathbf", 0x1D400, 0x1D41A}, {"mathit", 0x1D434, 0x1D44E}, {"mathbb", 0x1D538, 0x1D552},
+        {"mathcal", 0x1D49C, 0x1D4B6}, {"mathscr", 0x1D49C, 0x1D4B6},
+        {"mathfrak", 0x1D504, 0x1D51E}, {"mathsf", 0x1D5A0, 0x1D5BA},
+        {"mathtt", 0x1D670, 0x1D68A}};
+    for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++) {
+        if (!str_equal(name, str_from(styles[i].name))) {
+            continue;
+        }
+        Text plain;
+        size_t n;
+        text_init(&plain, out->max);
+        argument(l, &plain);
+        for (size_t k = 0; k < plain.n; k += n) {
+            char bytes[4];
+            uint32_t code = style_code(&styles[i], reward_code(text_str(&plain), k, &n));
+            (void)text_add(out, bytes, utf8_encode(code, bytes));
+        }
+        text_free(&plain);
+        return true;
+    }
+    return false;
+}
+
+/* Accents put their mark behind every character of the argument, then compose. */
+static bool accented(Latex *l, Str name, Text *out)
+{
+    static const char *const accents[][2] = {
+        {"hat", "\xCC\x82"}, {"bar", "\xCC\x85"}, {"tilde", "\xCC\x83"}, {"vec", "\xE2\x83\x97"},
+        {"dot", "\xCC\x87"}, {"ddot", "\xCC\x88"}, {"check", "\xCC\x8C"}, {"breve", "\xCC\x86"},
+        {"acute", "\xCC\x81"}, {"grave", "\xCC\x80"}};
+    for (size_t i = 0; i < sizeof accents / sizeof accents[0]; i++) {
+        if (!str_equal(name, str_from(accents[i][0]))) {
+            continue;
+        }
+        Text plain;
+        Text marked;
+        size_t n;
+        text_init(&plain, out->max);
+        text_init(&marked, out->max);
+        argument(l, &plain);
+        for (size_t k = 0; k < plain.n; k += n) {
+            (void)reward_code(text_str(&plain), k, &n);
+            (void)text_add(&marked, plain.p + k, n);
+            (void)text_add_c(&marked, accents[i][1]);
+        }
+        (void)unicode_nfc(text_str(&marked), out);
+        text_free(&plain);
+        text_free(&marked);
+        return true;
+    }
+    return false;
+}
+
+/* Macros that the reference drops together with their argument. */
+static bool swallowed(Latex *l, Str name)
+{
+    static const char *const names[] = {"texttt", "textsf",    "textup", "mbox",     "ensuremath",
+                                        "hspace", "textcolor", "label",  "color"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (str_equal(name, str_from(names[i]))) {
+            Text dropped;
+            text_init(&dropped, 1 << 20);
+            argument(l, &dropped);
+            text_free(&dropped);
+            return true;
+        }
+    }
+    return false;
+}
+
 static void macro(Latex *l, Text *out)
 {
     Str name = macro_name(l);
     if (str_equal(name, STR("frac")) || str_equal(name, STR("nicefrac"))) {
-        argument(l, out);
-        (void)text_add_char(out, '/');
-        argument(l, out);
+        fraction(l, out);
+        return;
+    }
+    if (styled(l, name, out) || accented(l, name, out) || swallowed(l, name)) {
         return;
     }
     if (str_equal(name, STR("sqrt"))) {
@@ -196,13 +286,13 @@ static void macro(Latex *l, Text *out)
         environment(l, out);
         return;
     }
-    for (size_t i = 0; i < sizeof symbols / sizeof symbols[0]; i++) {
-        if (str_equal(name, str_from(symbols[i][0]))) {
-            (void)text_add_c(out, symbols[i][1]);
+    for (size_t i = 0; i < latex_names_count; i++) {
+        if (str_equal(name, str_from(latex_names[i].macro))) {
+            (void)text_add_c(out, latex_names[i].text);
             return;
         }
     }
-    /* fonts keep their argument, which follows; what is unknown vanishes */
+    /* text fonts keep their argument, which follows; what is unknown vanishes */
 }
 
 /* Text specials of two and more characters; the length used, 0 when none stands here. */
@@ -210,7 +300,7 @@ static size_t special(Str s, Text *out)
 {
     static const char *const table[][2] = {
         {"---", "—"}, {"--", "–"}, {"``", "“"}, {"''", "”"}, {"<<", "«"}, {">>", "»"},
-        {"!`", "¡"}, {"?`", "¿"}, {"~", " "}};
+        {"!`", "¡"}, {"?`", "¿"}, {"~", "\xC2\xA0"}};
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (str_starts(s, str_from(table[i][0]))) {
             (void)text_add_c(out, table[i][1]);
@@ -238,7 +328,7 @@ static void convert(Latex *l, Text *out, Str stop)
         } else if (rest.p[0] == '{') {
             group(l, out);
         } else if (rest.p[0] == '}') {
-            l->good = false;
+            l->at++; /* a brace too many is dropped */
         } else {
             size_t used = special(rest, out);
             l->at += used;

@@ -1,8 +1,7 @@
 /* Is (label)-(given) zero? The reference asks a computer algebra system; here both are evaluated
  * in complex long doubles at points that no identity meets by chance, which decides the same for
  * what the rule lets through: numbers, surds, pi, powers and at most two letters. Points off the
- * real axis and with negative real part tell sqrt(x^2) from x. A difference below 1e-15 of the
- * terms counts as zero, which is the accuracy that decimals have in the reference. */
+ * real axis and with negative real part tell sqrt(x^2) from x. */
 #include "core/rollout/reward_math.h"
 
 #include "core/rollout/reward_text.h"
@@ -12,6 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Half a unit of a double, as decimals have no more digits in the reference; and what the terms
+ * lost to rounding here. */
+static const long double SAME = 5e-17L;
+static const long double ROUNDING = 1e-18L;
 enum { EXPRESSION_MAX = 4096, DEPTH_MAX = 200, POINTS = 4, LETTERS = 16 };
 
 typedef long double complex Value;
@@ -27,6 +30,7 @@ static Value make(long double re, long double im)
 typedef struct Parser {
     Str s;
     size_t at;
+    size_t name_end; /* of the word being read: its digits are whole numbers */
     int depth;
     int point;               /* which set of sample values */
     uint32_t letters[LETTERS]; /* in order of appearance */
@@ -117,7 +121,10 @@ static Value number(Parser *p)
         p->at++;
         digits++;
     }
-    if (peek(p) == '.') {
+    bool inside = from < p->name_end; /* x2.5 is x, 2 and .5 in the reference's language */
+    if (inside) {
+        /* nothing more belongs to it */
+    } else if (peek(p) == '.') {
         p->at++;
         while (is_digit_at(p->s, p->at)) {
             p->at++;
@@ -134,7 +141,7 @@ static Value number(Parser *p)
         return fail(p);
     }
     size_t mark = p->at;
-    if (peek(p) == 'e') {
+    if (!inside && peek(p) == 'e') {
         p->at++;
         if (peek(p) == '+' || peek(p) == '-') {
             p->at++;
@@ -220,9 +227,7 @@ static Value word(Parser *p)
             return fail(p); /* functions of the reference's algebra, not letters */
         }
     }
-    if (is_digit_at(p->s, p->at)) {
-        return number(p);
-    }
+    p->name_end = p->at + n;
     uint32_t code = reward_code(rest, 0, &m);
     p->at += m;
     return letter(p, code);
@@ -346,6 +351,7 @@ static Value evaluate(Parser *p, Str s)
 {
     p->s = s;
     p->at = 0;
+    p->name_end = 0;
     p->depth = 0;
     Value v = sum(p);
     return p->good && p->at == s.n ? v : fail(p);
@@ -364,7 +370,8 @@ bool math_symbolic_equal(Str label, Str given)
         Value a = evaluate(&p, label);
         Value b = evaluate(&p, given);
         long double difference = cabsl(a - b);
-        if (!p.good || !isfinite(difference) || difference > p.scale * 1e-15L) {
+        long double allowed = cabsl(a) * SAME + p.scale * ROUNDING;
+        if (!p.good || !isfinite(difference) || difference > allowed) {
             return false;
         }
     }
