@@ -1,5 +1,6 @@
 #include "core/model/graph.h"
 
+#include "core/model/infer.h"
 #include "core/model/safetensors.h"
 #include "tests/model/golden.h"
 
@@ -336,6 +337,60 @@ static void llama_gradient_by_differences(void)
     free(dir);
 }
 
+static void agree(const ModelConfig *config)
+{
+    enum { N = 45 };
+    static const int32_t blocks[] = {2, 0};
+    char *dir = golden_temp();
+    CHECK_I64(weights_init_random(config, 5, dir, NULL), ERR_OK);
+    Graph *graph = load(dir, 2, 0);
+    Weights *weights = NULL;
+    Infer *infer = NULL;
+    const InferConfig settings = {
+        .threads = 3, .block_tokens = 32, .blocks = 3, .max_batch_tokens = N};
+    CHECK_I64(weights_load(dir, MODEL_F32, &weights, NULL), ERR_OK);
+    CHECK_I64(infer_new(weights, &settings, &infer, NULL), ERR_OK);
+    int32_t tokens[N];
+    float logp[N];
+    for (int t = 0; t < N; t++) {
+        tokens[t] = (t * 389 + t * t * 7) % config->vocab;
+    }
+    const int32_t starts[2] = {0, N};
+    const PackedBatch batch = {.tokens = tokens, .starts = starts, .n_seqs = 1, .n_tokens = N};
+    CHECK_I64(graph_forward(graph, &batch, 1.0f, false, logp, NULL, NULL), ERR_OK);
+    const InferSeq seq = {.tokens = tokens, .count = N, .block_table = blocks};
+    const float *logits;
+    int rows;
+    CHECK_I64(infer_step(infer, &seq, 1, &logits, &rows, NULL), ERR_OK);
+    for (int t = 1; t < N; t++) {
+        const float *row = logits + (size_t)(t - 1) * (size_t)config->vocab;
+        double sum = 0.0;
+        for (int i = 0; i < config->vocab; i++) {
+            sum += exp((double)row[i]);
+        }
+        CHECK_NEAR(logp[t], (double)row[tokens[t]] - log(sum), 1e-5);
+    }
+    infer_free(infer);
+    weights_unref(weights);
+    graph_free(graph);
+    CHECK_I64(fs_remove_tree(dir, NULL), ERR_OK);
+    free(dir);
+}
+
+/* The two forward passes share kernels but not their code; sizes that fill no vector or panel. */
+static void serving_and_training_agree(void)
+{
+    ModelConfig config = {.arch = MODEL_LLAMA, .layers = 3, .hidden = 52, .heads = 6,
+                          .kv_heads = 2, .head_dim = 10, .ffn = 71, .vocab = 2101,
+                          .max_positions = 64, .rms_eps = 1e-5f, .rope_theta = 1e4, .bos = -1};
+    agree(&config);
+    config.arch = MODEL_QWEN3;
+    config.kv_heads = 1;
+    config.head_dim = 34;
+    config.tied = true;
+    agree(&config);
+}
+
 static void saves_what_it_holds(void)
 {
     char *dir = golden_temp();
@@ -396,6 +451,7 @@ int main(void)
     RUN(same_threads_same_bits);
     RUN(recomputing_changes_no_bit);
     RUN(llama_gradient_by_differences);
+    RUN(serving_and_training_agree);
     RUN(saves_what_it_holds);
     RUN(refuses_bad_batches);
     return test_end();
