@@ -41,7 +41,9 @@ static Err graph_prepare(Graph *graph, Fault *fault)
 {
     const ModelConfig *config = &graph->config;
     const size_t half = (size_t)config->head_dim / 2;
-    const size_t tokens = (size_t)graph->settings.max_tokens;
+    const int positions = graph->settings.max_tokens < config->max_positions
+                              ? graph->settings.max_tokens
+                              : config->max_positions; /* no sequence is longer than both */
     graph->kernels = kernels_best();
     graph->threads = graph->settings.threads;
     graph->q_width = config->heads * config->head_dim;
@@ -56,13 +58,13 @@ static Err graph_prepare(Graph *graph, Fault *fault)
     graph->pool = gemm_pool(graph->gemm);
     graph->attention = xcalloc((size_t)graph->threads, sizeof(*graph->attention));
     graph->acts = xcalloc((size_t)config->layers, sizeof(*graph->acts));
-    graph->cosine = gemm_floats(tokens * half);
-    graph->sine = gemm_floats(tokens * half);
+    graph->cosine = gemm_floats((size_t)positions * half);
+    graph->sine = gemm_floats((size_t)positions * half);
     graph->partial = gemm_floats((size_t)graph->threads * (size_t)graph->partial_width);
     if (graph->cosine == NULL || graph->sine == NULL || graph->partial == NULL) {
         return graph_memory(fault);
     }
-    layout_rope(config, (int)tokens, graph->cosine, graph->sine);
+    layout_rope(config, positions, graph->cosine, graph->sine);
     return ERR_OK;
 }
 

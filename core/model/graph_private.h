@@ -38,7 +38,7 @@ struct Graph {
     size_t *counts;
     Attention **attention; /* one a thread */
     int attention_longest;
-    float *cosine, *sine;  /* [max_tokens][head_dim/2] */
+    float *cosine, *sine;  /* [positions][head_dim/2] */
     float *partial;        /* [threads][partial_width], gradients of norm weights */
     int partial_width;
 
