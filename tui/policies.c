@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { NARROW = 76 }; /* below it bytes and digest give way to the reason */
+
 static Role policy_role(PolicyState state)
 {
     switch (state) {
@@ -66,9 +68,13 @@ static void draw_policy(const Draw *d, int y, const Screen *screen, const Policy
                row->published_us > 0 ? format_age(t - row->published_us, a) : "-");
     (void)str_format(a, sizeof a, "%lld", (long long)row->engines);
     draw_field(d, 34, y, 5, true, ROLE_TEXT, a);
-    draw_field(d, 39, y, 8, true, ROLE_TEXT, format_count((double)row->bytes, a));
-    draw_f(d, 49, y, ROLE_DIM, "%.8s", or_dash(row->digest));
-    draw_text(d, 58, y, row->reason ? policy_role(row->state) : ROLE_DIM,
+    int x = 40;
+    if (d->r.w >= NARROW) {
+        draw_field(d, 39, y, 8, true, ROLE_TEXT, format_count((double)row->bytes, a));
+        draw_f(d, 49, y, ROLE_DIM, "%.8s", or_dash(row->digest));
+        x = 58;
+    }
+    draw_text(d, x, y, row->reason ? policy_role(row->state) : ROLE_DIM,
               row->reason && row->reason[0] ? row->reason : or_dash(row->kind));
 }
 
@@ -102,8 +108,9 @@ void policies_draw(const Draw *d, const Screen *screen)
                      (int)s->policies.total);
     Draw body = pane_frame(d, screen, PANE_POLICIES, "POLICIES", right);
     draw_spread(&body, 0, screen);
-    draw_text(&body, 2, 1, ROLE_DIM,
-              "POLICY STATE        STEP     AGE  ENG   BYTES  DIGEST   WHY");
+    draw_text(&body, 2, 1, ROLE_DIM, body.r.w >= NARROW
+              ? "POLICY STATE        STEP     AGE  ENG   BYTES  DIGEST   WHY"
+              : "POLICY STATE        STEP     AGE  ENG WHY");
     if (count == 0) {
         draw_text(&body, 2, 2, ROLE_DIM, s->policies.total > 0
                   ? "no version matches the filter; Esc clears it"

@@ -1,20 +1,28 @@
-/* The console on a log that this program writes itself: a made-up fleet of N engines with a past
- * of M minutes, growing once a second while the console runs. For looking, and for measuring the
- * first frame and the cost of a refresh. No core is behind it.
- *   bench_tui_demo LOG.db [ENGINES [MINUTES [live|write|replay|attach]]]
- * attach: a second console on a log that another one of these is writing. */
+/* What the console costs: first frame, CPU at one refresh a second, bytes and wake-ups, on a log
+ * that this program writes itself: a made-up fleet with a past that grows once a second.
+ *   bench_console                               measures, 16 engines, 10 minutes of past
+ *   bench_console LOG.db ENGINES MINUTES MODE   to look at it; MODE is live, write, replay, or
+ *                                               attach (to a log that another one is writing)
+ * No core is behind it. */
 #include "core/base/clock.h"
 #include "core/base/rng.h"
 #include "store/store.h"
 #include "tui/tui.h"
 
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { US = 1000000, STEP_S = 20, GROUP = 8 };
+enum { US = 1000000, STEP_S = 20, GROUP = 8, WATCH_S = 10, STARTS = 3 };
 
 typedef struct World {
     Store *store;
@@ -23,7 +31,7 @@ typedef struct World {
     int64_t t0_us, sample, group, phase, event;
     int64_t version;
     double total[256];
-    volatile bool stop;
+    atomic_bool stop;
 } World;
 
 static void begin_step(World *w, int64_t step, int64_t t)
@@ -220,41 +228,159 @@ static void *live(void *arg)
     return NULL;
 }
 
-int main(int argc, char **argv)
+static Err open_world(World *w, const char *path, int minutes, Fault *fault)
 {
-    World w = {.engines = argc > 2 ? atoi(argv[2]) : 16};
-    int minutes = argc > 3 ? atoi(argv[3]) : 10;
-    const char *mode = argc > 4 ? argv[4] : "live";
+    int64_t seconds = minutes * INT64_C(60);
+    (void)remove(path);
+    rng_seed(&w->rng, 1);
+    if (store_open(path, NULL, &w->store, fault) != ERR_OK) {
+        return fault->code;
+    }
+    w->t0_us = clock_wall_us() - seconds * US;
+    people(w);
+    for (int64_t s = 0; s < seconds; s++) {
+        second_of_life(w, s);
+        if (s % 20 == 0) { /* bulk facts are dropped when the queue is full; wait for room */
+            (void)store_wait(w->store, store_ticket(w->store), 5000, NULL);
+        }
+    }
+    return ERR_OK;
+}
+
+static Err show(const char *path, bool replay, Fault *fault)
+{
+    TuiOptions options = {.log_path = path, .replay = replay, .theme = getenv("ROLLTOP_THEME"),
+                          .theme_dir = "themes", .user = "ana"};
+    return tui_run(&options, NULL, fault);
+}
+
+/* ---- measuring ------------------------------------------------------------------------------ */
+
+typedef struct Watch {
+    double first_byte_ms, first_frame_ms, cpu_percent, bytes_per_s, wakes_per_s;
+    long first_bytes, rss_kb;
+} Watch;
+
+/* The console in a pseudo-terminal for `seconds`; the first frame ends at the last byte of the
+ * first burst (bursts are 30 ms apart). */
+static Watch watch(const char *path, int cols, int rows, int seconds)
+{
+    struct winsize size = {(unsigned short)rows, (unsigned short)cols, 0, 0};
+    Watch out = {0};
+    int fd = -1;
+    int64_t began = clock_mono_us();
+    pid_t pid = forkpty(&fd, NULL, NULL, &size);
+    if (pid == 0) {
+        Fault fault = {0};
+        (void)setenv("TERM", "xterm-256color", 1);
+        (void)setenv("LC_ALL", "C.UTF-8", 1);
+        _exit(show(path, false, &fault) != ERR_OK);
+    }
+    bool first = true;
+    long bytes = 0;
+    int64_t end = began + seconds * INT64_C(1000000);
+    for (int64_t now = began; now < end; now = clock_mono_us()) {
+        char buffer[65536];
+        struct pollfd wait = {fd, POLLIN, 0};
+        int64_t left_ms = (end - now) / 1000 + 1;
+        bool quick = first && out.first_bytes > 0;
+        if (poll(&wait, 1, quick ? 30 : (int)left_ms) == 0) {
+            first = first && out.first_bytes == 0;
+            continue;
+        }
+        ssize_t n = read(fd, buffer, sizeof buffer);
+        if (n <= 0) {
+            break;
+        }
+        double at = (double)(clock_mono_us() - began) / 1000;
+        if (first) {
+            out.first_byte_ms = out.first_bytes == 0 ? at : out.first_byte_ms;
+            out.first_frame_ms = at;
+            out.first_bytes += (long)n;
+        } else {
+            bytes += (long)n;
+        }
+    }
+    struct rusage usage;
+    ssize_t ignored = write(fd, "q", 1);
+    (void)ignored;
+    clock_sleep_us(300000);
+    (void)kill(pid, SIGKILL);
+    (void)wait4(pid, NULL, 0, &usage);
+    (void)close(fd);
+    double cpu = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                 (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+    out.cpu_percent = 100 * cpu / seconds;
+    out.bytes_per_s = (double)bytes / seconds;
+    out.wakes_per_s = (double)usage.ru_nvcsw / seconds;
+    out.rss_kb = usage.ru_maxrss;
+    return out;
+}
+
+static int measure(void)
+{
+    static const int sizes[][2] = {{80, 24}, {120, 40}, {200, 60}};
+    char folder[] = "/tmp/rolltop-bench-XXXXXX";
+    char path[64];
+    char command[96];
+    World w = {.engines = 16};
     Fault fault = {0};
-    if (argc < 2 || w.engines < 2 || w.engines > 255 || minutes < 1) {
-        fprintf(stderr, "bench_tui_demo LOG.db [ENGINES [MINUTES [live|write|replay|attach]]]\n");
-        return 2;
+    pthread_t writer;
+    if (!mkdtemp(folder)) {
+        return 1;
     }
-    rng_seed(&w.rng, 1);
-    if (strcmp(mode, "replay") != 0 && strcmp(mode, "attach") != 0) {
-        int64_t seconds = minutes * INT64_C(60);
-        (void)remove(argv[1]);
-        if (store_open(argv[1], NULL, &w.store, &fault) != ERR_OK) {
-            fault_print(&fault);
-            return 1;
-        }
-        w.t0_us = clock_wall_us() - seconds * US;
-        people(&w);
-        for (int64_t s = 0; s < seconds; s++) {
-            second_of_life(&w, s);
-            if (s % 20 == 0) { /* bulk facts are dropped when the queue is full; wait for room */
-                (void)store_wait(w.store, store_ticket(w.store), 5000, NULL);
-            }
-        }
+    (void)snprintf(path, sizeof path, "%s/run.db", folder);
+    if (open_world(&w, path, 10, &fault) != ERR_OK) {
+        fault_print(&fault);
+        return 1;
     }
+    if (pthread_create(&writer, NULL, live, &w) != 0) {
+        return 1;
+    }
+    printf("console on a live run of %d engines, 1 Hz\n", w.engines);
+    printf("size      first frame ms (best, worst of %d)   bytes   CPU %%   bytes/s   wakes/s"
+           "   RSS KiB\n", STARTS);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        double best = 1e9;
+        double worst = 0;
+        for (int k = 0; k < STARTS; k++) {
+            double ms = watch(path, sizes[i][0], sizes[i][1], 1).first_frame_ms;
+            best = fmin(best, ms);
+            worst = fmax(worst, ms);
+        }
+        Watch run = watch(path, sizes[i][0], sizes[i][1], WATCH_S);
+        printf("%3dx%-3d   %18.1f %6.1f %16ld %7.2f %9.0f %9.1f %9ld\n", sizes[i][0], sizes[i][1],
+               best, worst, run.first_bytes, run.cpu_percent, run.bytes_per_s, run.wakes_per_s,
+               run.rss_kb);
+        fflush(stdout);
+    }
+    w.stop = true;
+    (void)pthread_join(writer, NULL);
+    store_close(w.store);
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command) != 0;
+}
+
+static int look(char **argv)
+{
+    World w = {.engines = atoi(argv[2])};
+    int minutes = atoi(argv[3]);
+    const char *mode = argv[4];
+    bool replay = strcmp(mode, "replay") == 0;
+    Fault fault = {0};
     Err err = ERR_OK;
     pthread_t writer;
-    bool writing = strcmp(mode, "live") == 0 && pthread_create(&writer, NULL, live, &w) == 0;
-    if (strcmp(mode, "write") != 0) {
-        TuiOptions options = {.log_path = argv[1], .replay = strcmp(mode, "replay") == 0,
-                              .theme = getenv("ROLLTOP_THEME"), .theme_dir = "themes",
-                              .user = "ana"};
-        err = tui_run(&options, NULL, &fault);
+    if (w.engines < 2 || w.engines > 255 || minutes < 1) {
+        fprintf(stderr, "2 to 255 engines, one minute or more\n");
+        return 2;
+    }
+    if (!replay && strcmp(mode, "attach") != 0) {
+        err = open_world(&w, argv[1], minutes, &fault);
+    }
+    bool writing = err == ERR_OK && strcmp(mode, "live") == 0 &&
+                   pthread_create(&writer, NULL, live, &w) == 0;
+    if (err == ERR_OK && strcmp(mode, "write") != 0) {
+        err = show(argv[1], replay, &fault);
     }
     w.stop = true;
     if (writing) {
@@ -265,4 +391,16 @@ int main(int argc, char **argv)
         fault_print(&fault);
     }
     return err != ERR_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 1) {
+        return measure();
+    }
+    if (argc == 5) {
+        return look(argv);
+    }
+    fprintf(stderr, "bench_console [LOG.db ENGINES MINUTES live|write|replay|attach]\n");
+    return 2;
 }
