@@ -274,6 +274,15 @@ static Err check_model(RunPlan *plan, int64_t *bytes, Fault *fault)
     return err;
 }
 
+/* Directories that the trainer reads besides --hf-checkpoint. */
+static Err check_other_models(const RunFlags *f, Fault *fault)
+{
+    ModelConfig config;
+    bool reference = f->use_kl_loss || f->kl_coef != 0.0;
+    Err err = f->load ? model_config_load(f->load, &config, fault) : ERR_OK;
+    return err || !reference ? err : model_config_load(f->ref_load, &config, fault);
+}
+
 static Err check_data(RunPlan *plan, Fault *fault)
 {
     const RunFlags *f = plan->flags;
@@ -442,7 +451,7 @@ static Err fill_names(RunPlan *plan, const char *kind, Fault *fault)
     return ERR_OK;
 }
 
-static Err check_places(RunPlan *plan, int64_t bytes, Fault *fault)
+static Err check_places(RunPlan *plan, Fault *fault)
 {
     const RunFlags *f = plan->flags;
     if (f->resume != fs_exists(plan->log_path)) {
@@ -453,16 +462,22 @@ static Err check_places(RunPlan *plan, int64_t bytes, Fault *fault)
     }
     char *folder = parent_of(plan->log_path);
     Err err = ERR_OK;
-    uint64_t room = 0;
     if (!fs_is_dir(folder)) {
         err = fault_set(fault, ERR_NOT_FOUND, "make it, or name another place",
                         "the log's directory %s does not exist", folder);
     } else if (access(folder, W_OK) != 0) {
         err = fault_set_sys(fault, ERR_IO, errno, "name another place with --log",
                             "the log's directory %s cannot be written", folder);
-    } else {
-        err = fs_free_bytes(folder, &room, fault);
     }
+    free(folder);
+    return err;
+}
+
+static Err check_room(const RunPlan *plan, int64_t bytes, Fault *fault)
+{
+    char *folder = parent_of(plan->log_path);
+    uint64_t room = 0;
+    Err err = fs_free_bytes(folder, &room, fault);
     if (err == ERR_OK && room < (uint64_t)bytes + SPARE_BYTES) {
         err = fault_set(fault, ERR_LIMIT, "free some, name another place with --log, or lower "
                         "--keep-policies",
@@ -492,10 +507,12 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     err = err ? err : fill_loss(plan, fault);
     err = err ? err : fill_fleet(plan, fault);
     err = err ? err : fill_names(plan, kind, fault);
+    err = err ? err : check_places(plan, fault);
     err = err ? err : check_data(plan, fault);
     err = err ? err : fill_sampling(plan, fault);
     err = err ? err : check_model(plan, &bytes, fault);
-    err = err ? err : check_places(plan, bytes, fault);
+    err = err ? err : check_other_models(flags, fault);
+    err = err ? err : check_room(plan, bytes, fault);
     if (err != ERR_OK) {
         return err;
     }

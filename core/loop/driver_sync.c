@@ -398,6 +398,11 @@ static void end(SyncJob *job, const TxnAction *action)
         driver_committed(d, job->to);
     }
     if (job->fence) {
+        if (action->commit && job->count > 0) {
+            int engine = job->members[0].id.engine;
+            driver_event(d, SEVERITY_INFO, fleet_engine(d->fleet, engine).name, engine + 1,
+                         "holds v%lld, verified; serves again", (long long)job->to);
+        }
         return;
     }
     d->main_job = NULL;

@@ -42,7 +42,7 @@ static void on_exit_trainer(const char *how, void *user)
     d->trainer = NULL;
     bool served = d->trainer_stage == TRAINER_READY;
     d->trainer_stage = TRAINER_DOWN;
-    if (d->shutting || d->torn_down) {
+    if (d->shutting || d->torn_down || d->trainer_stopped) {
         return;
     }
     d->trainer_failures = served ? 0 : d->trainer_failures + 1;
@@ -132,7 +132,9 @@ static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, 
     if (restart || reply->err == ERR_NET || reply->err == ERR_TIMEOUT ||
         reply->err == ERR_FORMAT) {
         d->trainer_stage = TRAINER_DOWN;
-        d->trainer_down_us = d->trainer_down_us ? d->trainer_down_us : clock_wall_us();
+        if (!d->trainer_stopped) {
+            d->trainer_down_us = d->trainer_down_us ? d->trainer_down_us : clock_wall_us();
+        }
         driver_check_parts(d);
         if (reply->err != ERR_NET) {
             driver_trainer_restart(d, reply->fault.sentence);
@@ -143,7 +145,7 @@ static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, 
     char why[FAULT_TEXT_MAX * 2];
     (void)str_format(why, sizeof why, "%s%s%s", reply->fault.sentence,
                      reply->fault.hint[0] ? "; " : "", reply->fault.hint);
-    driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", why);
+    driver_event(d, d->trainer_stopped ? SEVERITY_INFO : SEVERITY_CRIT, "trainer", 0, "%s", why);
     driver_feed(d, failed, fatal, reply->fault.sentence);
 }
 

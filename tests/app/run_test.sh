@@ -1,0 +1,109 @@
+# The main job on this machine: the demo's run, parts killed under it, the core killed, resumed.
+set -u
+R=${ROLLTOP:?}
+T=$(mktemp -d)
+XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
+export XDG_STATE_HOME XDG_RUNTIME_DIR
+failed=0
+core=
+trap '[ -n "$core" ] && kill -9 $core 2>/dev/null; rm -rf "$T"' EXIT
+fail() { echo "FAILED: $*"; failed=1; }
+sql() { "$R" query "$1" --json --sql "$2"; }
+number() { sed -n "s/.*\"$1\":[ \t]*\(-\{0,1\}[0-9][0-9]*\).*/\1/p"; }
+status() { "$R" ctl status --run "$1"; }
+wait_for() { # SECONDS COMMAND…
+    left=$(($1 * 5))
+    shift
+    while ! "$@" >/dev/null 2>&1; do
+        left=$((left - 1))
+        [ $left -le 0 ] && return 1
+        sleep 0.2
+    done
+}
+
+# Two steps, not learned within them: status 1, one line a step.
+"$R" demo --headless --steps 2 --engines 2 --keep --log "$T/a.db" >"$T/out" 2>&1 </dev/null
+[ $? -eq 1 ] || { fail "a demo of two steps ends with status 1"; cat "$T/out"; exit 1; }
+[ "$(grep -c '^step ' "$T/out")" -eq 2 ] || fail "two lines of steps"
+[ "$("$R" query "$T/a.db" steps --json | grep -c '"outcome":"ok"')" -eq 2 ] || fail "two steps in the log"
+"$R" query "$T/a.db" policies --json | grep -q '"version":3' || fail "policy 3 in the log"
+sql "$T/a.db" "select count(*) n from step where step=-1 and eval_reward_mean is not null" |
+    grep -q '"n":1' || fail "an eval before training"
+
+# A run on that checkpoint; every part is killed once.
+B=$T/a.db.d/task
+start() { # extra flags
+    "$R" run --headless --log "$T/b.db" --run-id killed "$@" >>"$T/out2" 2>&1 </dev/null &
+    core=$!
+}
+start --hf-checkpoint "$B/base" --prompt-data "$B/train.jsonl" --label-key label --rm-type digits \
+    --rollout-batch-size 16 --n-samples-per-prompt 8 --rollout-max-response-len 16 \
+    --num-rollout 100000 --lr 1e-4 --local-engines 2 --publish-dtype f32 \
+    --rollout-skip-special-tokens
+wait_for 60 grep -q '^step 1 ' "$T/out2" || { fail "the run starts"; cat "$T/out2"; exit 1; }
+up() { # every engine serves and both other parts are there
+    status killed >"$T/status" && [ "$(grep -c '"serves":.*true' "$T/status")" -eq 2 ] &&
+        [ "$(number trainer_pid <"$T/status")" -gt 1 ] && [ "$(number frontend_pid <"$T/status")" -gt 1 ]
+}
+goes_on() {
+    step=$(status killed | number step | head -1)
+    wait_for 30 sh -c "[ \$('$R' ctl status --run killed | sed -n 's/.*\"step\":[^0-9]*\([0-9]*\).*/\1/p' | head -1) -gt $((step + 1)) ]"
+}
+for part in engine trainer frontend; do
+    wait_for 30 up || fail "all parts are up before the $part is killed"
+    case $part in
+    engine) victim=$(grep '"pid"' "$T/status" | number pid | sed -n 3p) ;;
+    *) victim=$(number ${part}_pid <"$T/status") ;;
+    esac
+    kill -9 "$victim" || fail "the $part (pid $victim) could be killed"
+    sleep 1
+    wait_for 30 up || fail "the $part comes back"
+    goes_on || fail "steps go on after the $part was killed"
+done
+for class in ENGINE-DEAD TRAINER-DEAD ROUTER-DEAD; do
+    sql "$T/b.db" "select count(*) n from incident where class='$class' and ended_us is not null" |
+        grep -q '"n":[1-9]' || fail "$class was opened and closed"
+done
+
+# Commands.
+"$R" ctl pause --run killed --reason test >/dev/null || fail "pause"
+wait_for 20 sh -c "'$R' ctl status --run killed | grep -q '\"phase\":.*pause'" || fail "phase pause"
+"$R" ctl resume --run killed >/dev/null || fail "resume"
+"$R" ctl update --run killed >/dev/null || fail "update"
+"$R" ctl restart eng-00 --run killed >/dev/null || fail "restart"
+"$R" ctl restart eng-77 --run killed >/dev/null 2>&1 && fail "an unknown engine is refused"
+sleep 1
+wait_for 30 up || fail "eng-00 comes back"
+goes_on || fail "steps go on after the commands"
+
+# The core is killed: its children end, and the run goes on from its last durable step.
+children=$(ps -o pid= --ppid $core | tr '\n' ' ')
+kill -9 $core
+gone() { for c in $children; do kill -0 "$c" 2>/dev/null && return 1; done; return 0; }
+wait_for 5 gone || fail "children outlive the core"
+last=$(sql "$T/b.db" "select max(step) n from step where outcome='ok'" | number n)
+"$R" run --resume --log "$T/b.db" --headless --num-rollout $((last + 3)) >"$T/out3" 2>&1 </dev/null
+[ $? -eq 0 ] || { fail "the resumed run ends well"; cat "$T/out3"; }
+core=
+grep -q "^step $((last + 1)) " "$T/out3" || fail "it goes on with step $((last + 1))"
+sql "$T/b.db" "select count(*) n from (select step from step where outcome='ok' group by step having count(*)>1)" |
+    grep -q '"n":0' || fail "no step counts twice"
+sql "$T/b.db" "select count(*) n from (select sample_id from attempt where fate=1 group by sample_id having count(*)>1)" |
+    grep -q '"n":0' || fail "no sample is accepted twice"
+sql "$T/b.db" "select count(*) n from step s where outcome='ok' and samples<>(select count(*) from attempt a where a.step=s.step and a.eval=0 and a.fate=1 and a.started_us>=s.started_us and a.started_us<=s.ended_us)" |
+    grep -q '"n":0' || fail "every step has its samples"
+sql "$T/b.db" "select count(*) n from attempt a join step s on s.step=a.step and a.started_us between s.started_us and s.ended_us where a.fate=1 and a.eval=0 and a.versions<>cast(s.policy_version as text)" |
+    grep -q '"n":0' || fail "every sample is of its step's policy"
+
+# Ctrl-C once stops cleanly.
+"$R" run --headless --resume --log "$T/b.db" --num-rollout 100000 >"$T/out4" 2>&1 </dev/null &
+core=$!
+wait_for 60 grep -q '^step ' "$T/out4" || fail "it resumes again"
+kill -INT $core
+wait $core
+[ $? -eq 0 ] || fail "one interrupt ends it cleanly"
+core=
+grep -q "stopped by the operator" "$T/out4" || fail "it says why it ended"
+sql "$T/b.db" "select end_how from session order by session_id desc limit 1" |
+    grep -q "stopped by the operator" || fail "the log says why it ended"
+exit $failed

@@ -1,0 +1,78 @@
+# Bad input is one clear sentence with status 2, before anything starts.
+set -u
+R=${ROLLTOP:?}
+T=$(mktemp -d)
+trap 'rm -rf "$T"' EXIT
+XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
+export XDG_STATE_HOME XDG_RUNTIME_DIR
+failed=0
+tied=$ROLLTOP_SOURCE/tests/data/golden-qwen3/tied
+printf '{"input":"a","label":"b"}\n{"input":"c","label":"d"}\n' >"$T/good.jsonl"
+printf '{"input":"a"}\n\n\n\n\n\n{"input": \n' >"$T/bad.jsonl"
+
+# says STATUS WORDS COMMAND…: it ends with that status and its one line holds the words.
+says() {
+    status=$1 words=$2
+    shift 2
+    timeout 30 "$R" "$@" >"$T/out" 2>"$T/err" </dev/null
+    got=$?
+    if [ $got -ne "$status" ] || ! cat "$T/out" "$T/err" | grep -qF -- "$words"; then
+        echo "FAILED: rolltop $*: status $got, wanted $status and \"$words\""
+        cat "$T/err"
+        failed=1
+    elif [ "$status" -eq 2 ] && [ "$(wc -l <"$T/err")" -ne 1 ]; then
+        echo "FAILED: rolltop $*: more than one line"
+        failed=1
+    fi
+}
+run() { # the rest of a good command line; prompts and checkpoint come first
+    status=$1 words=$2 model=$3 prompts=$4
+    shift 4
+    says "$status" "$words" run --hf-checkpoint "$model" --prompt-data "$prompts" \
+        --rollout-batch-size 2 --num-rollout 1 --rollout-max-response-len 4 --headless "$@"
+}
+E="--local-engines 1"
+G="--rm-type exact"
+says 0 "the console on a log file" --help
+says 0 "usage: rolltop run" run --help
+says 0 "usage: rolltop demo" demo --help
+says 0 "usage: rolltop ctl" ctl --help
+says 0 "rolltop 0" --version
+says 2 "did you mean run" rnu
+says 2 "did you mean pause" ctl pasue
+says 2 "--rollout-batch-size" run --rollout-batchsize 3
+says 2 "--hf-checkpoint is needed" run
+says 2 "no run is alive" ctl stop
+says 2 "no run is alive"
+says 0 "no run is alive" ls
+says 2 "there is no log" replay "$T/none.db"
+says 2 "nearest" query "$T/none.db" stepz
+says 2 "$T/none.db" query "$T/none.db" steps
+says 2 "is not a database" query "$T/good.jsonl" steps
+says 2 "--resume wants the log" run --resume
+says 2 "$T/none.db" run --resume --log "$T/none.db"
+run 2 "/nonexistent is not a directory" /nonexistent "$T/good.jsonl" $E $G
+run 2 "bad.jsonl:7" "$tied" "$T/bad.jsonl" $E $G
+run 2 "nothing.jsonl" "$tied" "$T/nothing.jsonl" $E $G
+run 2 "exct" "$tied" "$T/good.jsonl" $E --rm-type exct
+run 2 "--rm-type is needed" "$tied" "$T/good.jsonl" $E
+run 2 "no engines are given" "$tied" "$T/good.jsonl" $G
+run 2 "both as local ones" "$tied" "$T/good.jsonl" $E $G --rollout-external-engine-addrs h:1
+run 2 "engine address" "$tied" "$T/good.jsonl" $G --rollout-external-engine-addrs h
+run 2 "--rollout-temperature must be > 0" "$tied" "$T/good.jsonl" $E $G --rollout-temperature 0
+run 2 "--eval-interval is set" "$tied" "$T/good.jsonl" $E $G --eval-interval 1
+run 2 "--save-interval is set" "$tied" "$T/good.jsonl" $E $G --save-interval 1
+run 2 "ppo needs a critic" "$tied" "$T/good.jsonl" $E $G --advantage-estimator ppo
+run 2 "gropo is none of" "$tied" "$T/good.jsonl" $E $G --advantage-estimator gropo
+run 2 "larger than the 2 samples" "$tied" "$T/good.jsonl" $E $G --global-batch-size 4
+run 2 "does not exist" "$tied" "$T/good.jsonl" $E $G --log /nonexistent/x.db
+run 2 "is there already" "$tied" "$T/good.jsonl" $E $G --log "$T/good.jsonl"
+cp -r "$tied" "$T/cut"
+for f in "$T"/cut/*.safetensors; do
+    size=$(wc -c <"$f")
+    dd if="$f" of="$f.short" bs=1 count=0 seek=0 2>/dev/null
+    head -c $((size / 2)) "$f" >"$f.short" && mv "$f.short" "$f"
+done
+run 2 "safetensors" "$T/cut" "$T/good.jsonl" $E $G
+ls "$T" | grep -q '\.db' && { echo "FAILED: a refused run left a log"; failed=1; }
+exit $failed
