@@ -13,9 +13,9 @@
 #define POOL_RELAX() atomic_signal_fence(memory_order_seq_cst)
 #endif
 
-/* About 20 to 50 microseconds: longer than the gap between two layers, shorter than a step. A wait
- * that had to sleep all the same halves it for the next ones, because then the machine is busy
- * and the others need the core more. */
+/* About 20 to 50 microseconds: longer than the gap between two layers, shorter than a step. A
+ * barrier that had to sleep all the same halves it for the next ones, because then the machine is
+ * busy and the others need the core more. A worker that waits for work is no such sign. */
 enum { POOL_SPINS = 1500, POOL_SPINS_MIN = 40 };
 
 typedef struct PoolThread {
@@ -43,20 +43,24 @@ struct Pool {
 
 /* Waits until *word differs from old. A sleeper registers before it looks again under the lock,
  * and the writer looks for sleepers after it wrote, so one of the two always sees the other. */
-static void pool_wait(Pool *pool, atomic_uint *word, unsigned old)
+static void pool_wait(Pool *pool, atomic_uint *word, unsigned old, bool barrier)
 {
     const int spins = atomic_load_explicit(&pool->spins, memory_order_relaxed);
     for (int i = 0; i < spins; i++) {
         if (atomic_load_explicit(word, memory_order_acquire) != old) {
             const int more = spins + spins / 8 + 1;
-            atomic_store_explicit(&pool->spins, more < POOL_SPINS ? more : POOL_SPINS,
-                                  memory_order_relaxed);
+            if (barrier && spins < POOL_SPINS) {
+                atomic_store_explicit(&pool->spins, more < POOL_SPINS ? more : POOL_SPINS,
+                                      memory_order_relaxed);
+            }
             return;
         }
         POOL_RELAX();
     }
-    atomic_store_explicit(&pool->spins, spins / 2 > POOL_SPINS_MIN ? spins / 2 : POOL_SPINS_MIN,
-                          memory_order_relaxed);
+    if (barrier) {
+        const int fewer = spins / 2 > POOL_SPINS_MIN ? spins / 2 : POOL_SPINS_MIN;
+        atomic_store_explicit(&pool->spins, fewer, memory_order_relaxed);
+    }
     pthread_mutex_lock(&pool->lock);
     atomic_fetch_add(&pool->sleepers, 1);
     while (atomic_load(word) == old) {
@@ -86,7 +90,7 @@ void pool_barrier(Pool *pool)
         atomic_store(&pool->arrived, 0);
         pool_advance(pool, &pool->phase);
     } else {
-        pool_wait(pool, &pool->phase, phase);
+        pool_wait(pool, &pool->phase, phase, true);
     }
 }
 
@@ -95,7 +99,7 @@ static void *pool_main(void *argument)
     PoolThread *self = argument;
     Pool *pool = self->pool;
     for (unsigned seen = 0;; seen++) {
-        pool_wait(pool, &pool->started, seen);
+        pool_wait(pool, &pool->started, seen, false);
         if (atomic_load(&pool->quit)) {
             return NULL;
         }

@@ -339,15 +339,15 @@ static void llama_gradient_by_differences(void)
 
 static void agree(const ModelConfig *config)
 {
-    enum { N = 45 };
-    static const int32_t blocks[] = {2, 0};
+    enum { N = 300 };
+    static const int32_t blocks[] = {2, 0, 5, 4, 9, 8, 1, 7, 3, 6};
     char *dir = golden_temp();
     CHECK_I64(weights_init_random(config, 5, dir, NULL), ERR_OK);
     Graph *graph = load(dir, 2, 0);
     Weights *weights = NULL;
     Infer *infer = NULL;
     const InferConfig settings = {
-        .threads = 3, .block_tokens = 32, .blocks = 3, .max_batch_tokens = N};
+        .threads = 3, .block_tokens = 32, .blocks = 10, .max_batch_tokens = N};
     CHECK_I64(weights_load(dir, MODEL_F32, &weights, NULL), ERR_OK);
     CHECK_I64(infer_new(weights, &settings, &infer, NULL), ERR_OK);
     int32_t tokens[N];
@@ -382,7 +382,7 @@ static void serving_and_training_agree(void)
 {
     ModelConfig config = {.arch = MODEL_LLAMA, .layers = 3, .hidden = 52, .heads = 6,
                           .kv_heads = 2, .head_dim = 10, .ffn = 71, .vocab = 2101,
-                          .max_positions = 64, .rms_eps = 1e-5f, .rope_theta = 1e4, .bos = -1};
+                          .max_positions = 512, .rms_eps = 1e-5f, .rope_theta = 1e4, .bos = -1};
     agree(&config);
     config.arch = MODEL_QWEN3;
     config.kv_heads = 1;
