@@ -221,8 +221,10 @@ static GenerateEnd end_of_status(int status)
     if (busy_status(status)) {
         return GENERATE_BUSY;
     }
-    /* 404 comes and goes while a model registers, 408 and 499 are about this attempt only. */
-    bool ours = status >= 400 && status < 500 && status != 404 && status != 408 && status != 499;
+    /* 404 comes and goes while a model registers, 408 and 499 are about this attempt only, and
+     * 501 says that this peer will never take such a request. */
+    bool ours = status == 501 || (status >= 400 && status < 500 && status != 404 && status != 408
+                                  && status != 499);
     return ours ? GENERATE_REFUSED : GENERATE_FAILED;
 }
 

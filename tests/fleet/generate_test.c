@@ -52,7 +52,7 @@ static bool plain_answers(const RawRequest *r)
         raw_reply(r->fd, 503, "Retry-After: 3\r\n",
                   "{\"error\":{\"message\":\"engine rejected the request\"}}");
     } else if (strcmp(r->path, "/529") == 0 || strcmp(r->path, "/400") == 0
-               || strcmp(r->path, "/404") == 0 || strcmp(r->path, "/500") == 0) {
+               || strcmp(r->path, "/404") == 0 || strncmp(r->path, "/50", 3) == 0) {
         raw_reply(r->fd, atoi(r->path + 1), "", "{\"object\":\"error\",\"message\":\"m\"}");
     } else if (strcmp(r->path, "/gone") == 0) {
         return false;
@@ -242,6 +242,7 @@ static void bad_ends(void)
         {"/400", "refused", "400"},
         {"/404", "failed", "404"},
         {"/500", "failed", "500"},
+        {"/501", "refused", "501"},
         {"/gone", "failed", "reset"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
