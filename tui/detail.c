@@ -1,4 +1,5 @@
 /* Detail pages: one thing, everything that the log knows about it at this moment. */
+#include "core/diagnose/diagnose.h"
 #include "tui/screen.h"
 
 #include <stdarg.h>
@@ -334,6 +335,23 @@ static void policy_detail(const Draw *d, const Screen *screen, const Detail *det
 
 /* ---- alert, event, command ----------------------------------------------------------------- */
 
+static const char *class_about(const char *class_name)
+{
+    for (int i = 0; i < DIAG_CLASS_COUNT; i++) {
+        if (class_name && strcmp(diagnose_class_name((DiagClass)i), class_name) == 0) {
+            return diagnose_class_about((DiagClass)i);
+        }
+    }
+    return "";
+}
+
+/* A lone key is followed by what it does. */
+static const char *key_help(const char *key)
+{
+    Action action = key && key[0] && !key[1] ? keymap_find(key[0], false) : ACT_NONE;
+    return action == ACT_NONE ? "" : keymap_info(action)->help;
+}
+
 static void alert_detail(const Draw *d, const Screen *screen, const Detail *detail)
 {
     const Snapshot *s = screen->s;
@@ -350,6 +368,7 @@ static void alert_detail(const Draw *d, const Screen *screen, const Detail *deta
     page_line(&page, "what", severity_role(row->severity), "[%c] %s %s",
               severity_letter(row->severity), or_dash(row->class_name),
               row->engine > 0 ? snapshot_engine_name(s, row->engine) : "");
+    page_line(&page, "means", ROLE_TEXT, "%s", or_dash(class_about(row->class_name)));
     page_line(&page, "since", ROLE_TEXT, "%s (%s)", format_date(row->onset_us, a),
               format_age(s->t_us - row->onset_us, b));
     page_line(&page, "seen", ROLE_TEXT, "%s", model_acked(screen->m, row->incident)
@@ -359,7 +378,8 @@ static void alert_detail(const Draw *d, const Screen *screen, const Detail *deta
     int used = draw_wrap(&body, page.y, body.r.h - page.y, 0, ROLE_TEXT,
                          str_from(or_dash(row->evidence)));
     page.y += used + 1;
-    page_line(&page, "next", ROLE_KEY, "%s", or_dash(row->next_key));
+    page_line(&page, "press", ROLE_KEY, "%s  %s", or_dash(row->next_key),
+              key_help(row->next_key));
 }
 
 static void event_detail(const Draw *d, const Screen *screen, const Detail *detail)

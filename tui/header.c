@@ -267,7 +267,7 @@ static void draw_alerts(const Draw *d, int y, const Screen *screen)
     if (s->alerts.count > 0) {
         const AlertRow *worst = &s->alerts.rows[0];
         segment_add(&line, 2, ROLE_KEY, "! shows it");
-        segment_add(&line, 6, ROLE_TEXT, "%s; %s", or_dash(worst->evidence),
+        segment_add(&line, 6, ROLE_TEXT, "%s; press %s", or_dash(worst->evidence),
                     or_dash(worst->next_key));
         if (acked > 0) {
             segment_add(&line, 8, ROLE_DIM, "acknowledged: %d", acked);
