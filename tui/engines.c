@@ -44,10 +44,22 @@ static const char *policy_cell(const EngineRow *row, char out[FORMAT_MAX])
     return out;
 }
 
+/* What a dead engine did last says nothing of now; the detail page keeps it, with its age. */
+static bool cell_void(const Screen *screen, const EngineRow *row, EngineColumn column)
+{
+    EngineState shown = state_shown(row, screen->s->t_us);
+    bool rate = column == COL_TOKENS || column == COL_RUN || column == COL_WAIT ||
+                column == COL_KV || column == COL_ITL || column == COL_TTFT;
+    return rate && (shown == ENGINE_DEAD || shown == ENGINE_GONE);
+}
+
 static const char *cell_text(const Screen *screen, const EngineRow *row, EngineColumn column,
                              char out[FORMAT_MAX])
 {
     const StateLook *look = state_look(state_shown(row, screen->s->t_us));
+    if (cell_void(screen, row, column)) {
+        return "-";
+    }
     switch (column) {
     case COL_NAME: return or_dash(row->name);
     case COL_STATE: (void)str_format(out, FORMAT_MAX, "%c %s", look->sign, look->word); return out;
