@@ -1,7 +1,8 @@
-#include "core/model/tokenizer_impl.h"
+#include "core/model/tokenizer.h"
 
 #include "core/base/mem.h"
 #include "core/base/utf8.h"
+#include "core/model/tokenizer_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,5 @@
+#include "core/rollout/reward.h"
+
 #include "core/rollout/reward_parts.h"
 
 #include <string.h>
