@@ -242,25 +242,25 @@ static void sampling_and_spans(void)
     }
     for (int i = 0; i < STREAMS; i++) {
         Reply reply = http_read(fds[i]);
-        int events = sse_count(&reply) - 1;
+        const char *at = reply.body;
         int seen = 0;
-        for (int k = 0; k < events; k++) {
-            cJSON *event = sse_event(&reply, k);
+        int ends = 0;
+        for (cJSON *event; (event = sse_next(&at)) != NULL; cJSON_Delete(event)) {
             seen += cJSON_GetArraySize(json_get(event, "output_ids"));
             CHECK_I64(json_num(event, "meta_info.completion_tokens"), seen);
-            if (k + 1 == events) {
-                const cJSON *spans = json_at(event, "meta_info.weight_versions");
-                int at = 0;
-                const cJSON *span = NULL;
-                cJSON_ArrayForEach(span, spans)
-                {
-                    CHECK_I64(json_num(span, "start"), at);
-                    at = (int)json_num(span, "end");
-                }
-                CHECK_I64(at, 1500);
+            const cJSON *spans = json_at(event, "meta_info.weight_versions");
+            int end = 0;
+            const cJSON *span = NULL;
+            cJSON_ArrayForEach(span, spans)
+            {
+                CHECK_I64(json_num(span, "start"), end);
+                end = (int)json_num(span, "end");
             }
-            cJSON_Delete(event);
+            CHECK_I64(end, spans ? 1500 : 0);
+            ends += spans != NULL;
         }
+        CHECK_I64(ends, 1);
+        CHECK_STR(at, "");
         CHECK_I64(seen, 1500);
         reply_free(&reply);
     }

@@ -249,6 +249,20 @@ static inline const char *json_str(const cJSON *tree, const char *path)
     return cJSON_IsString(item) ? item->valuestring : "(none)";
 }
 
+/* Event at *at, which is moved behind it; NULL for [DONE] and at the end. */
+static inline cJSON *sse_next(const char **at)
+{
+    size_t n = strcspn(*at, "\n"); /* an event is one line */
+    cJSON *tree = NULL;
+    if (n > 6 && strncmp(*at, "data: {", 7) == 0) {
+        (void)json_parse((Str){*at + 6, n - 6}, 1u << 28, "event", &tree, NULL);
+        CHECK(tree != NULL);
+    }
+    *at += n;
+    *at += strspn(*at, "\n");
+    return tree;
+}
+
 /* n-th event (from 0) of an SSE body as JSON; NULL for [DONE] or when there is none. */
 static inline cJSON *sse_event(const Reply *reply, int index)
 {
