@@ -56,7 +56,7 @@ void demo_prompt(const DemoRecipe *recipe, uint64_t number, char prompt[DEMO_TEX
         digits[i] = (char)('0' + number % 10);
         number /= 10;
     }
-    snprintf(prompt, DEMO_TEXT_MAX, "%s %.*s=", recipe->reverse ? "reverse" : "sort", n, digits);
+    snprintf(prompt, DEMO_TEXT_MAX, "%s %.*s=", recipe->reverse ? "rev" : "sort", n, digits);
     if (recipe->reverse) {
         for (int i = 0; i < n; i++) {
             answer[i] = digits[n - 1 - i];

@@ -1,7 +1,7 @@
 /* The demo's learning without its processes: samples with the engine's forward pass, trains with
  * the trainer's learner, evaluates held-out prompts. For choosing the recipe of the task:
  *   demo_tune [name=value …]   (seed digits reverse layers hidden heads kv_heads head_dim ffn
- *   warmup_goal warmup_batch warmup_lr prompts n lr steps threads exact seconds eval_every) */
+ *   warmup_goal warmup_batch warmup_lr prompts n lr steps threads exact batch seconds eval_every) */
 #include "core/train/demo_recipe.h"
 
 #include "core/base/clock.h"
@@ -31,7 +31,7 @@ typedef struct Sequence {
 typedef struct Tune {
     DemoRecipe recipe;
     double lr, beta2, decay, temperature, seconds;
-    int seed, prompts, n, steps, threads, exact, eval_every, publish_bf16;
+    int seed, prompts, n, steps, threads, exact, eval_every, publish_bf16, batch;
     char *dir;
     Tokenizer *tokenizer;
     Infer *infer;
@@ -230,7 +230,7 @@ static void tune_flag(Tune *t, const char *arg)
                  {"prompts", &t->prompts, NULL}, {"n", &t->n, NULL}, {"lr", NULL, &t->lr},
                  {"beta2", NULL, &t->beta2}, {"decay", NULL, &t->decay},
                  {"steps", &t->steps, NULL}, {"threads", &t->threads, NULL},
-                 {"exact", &t->exact, NULL}, {"seconds", NULL, &t->seconds},
+                 {"exact", &t->exact, NULL}, {"batch", &t->batch, NULL}, {"seconds", NULL, &t->seconds},
                  {"eval_every", &t->eval_every, NULL}, {"bf16", &t->publish_bf16, NULL},
                  {"temperature", NULL, &t->temperature}};
     const char *value = strchr(arg, '=');
@@ -254,8 +254,10 @@ static Learner *tune_open(Tune *t, char *base)
 {
     TrainerConfig config = trainer_config_default();
     config.load_dir = base;
-    config.adam = (AdamWConfig){t->lr, 0.9, t->beta2, 1e-8, t->decay, 1.0, false};
+    config.adam = (AdamWConfig){.lr = t->lr, .beta1 = 0.9, .beta2 = t->beta2, .eps = 1e-8,
+                                .weight_decay = t->decay, .clip_grad = 1.0};
     config.threads = t->threads;
+    config.global_batch_size = t->batch;
     config.loss.n_samples_per_prompt = t->n;
     config.loss.rollout_batch_size = t->prompts;
     config.loss.rollout_temperature = t->temperature;
@@ -309,9 +311,9 @@ static void tune_learn(Tune *t, Learner *learner)
 int main(int argc, char **argv)
 {
     char path[] = "/tmp/rolltop-tune-XXXXXX";
-    Tune t = {.recipe = demo_recipe_default(), .lr = 4e-4, .beta2 = 0.999, .decay = 0.01, .temperature = 1.0, .seconds = 60.0,
-              .seed = 1, .exact = 1, .prompts = 32, .n = 8, .steps = 1000, .threads = 1, .eval_every = 5,
-              .dir = mkdtemp(path)};
+    Tune t = {.recipe = demo_recipe_default(), .lr = 3e-4, .beta2 = 0.999, .decay = 0.01,
+              .temperature = 1.0, .seconds = 60.0, .seed = 1, .exact = 1, .prompts = 32, .n = 8,
+              .steps = 1000, .threads = 1, .eval_every = 5, .dir = mkdtemp(path)};
     for (int i = 1; i < argc; i++) {
         tune_flag(&t, argv[i]);
     }
