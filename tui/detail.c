@@ -56,6 +56,24 @@ static void engine_numbers(Page *page, const Snapshot *s, const EngineRow *row)
               format_percent(row->kv_usage, c), format_count_val(row->retracted_per_min, e));
 }
 
+/* Is it still so? Only in the past of a run that goes on. */
+static void engine_now(Page *page, const Screen *screen, const EngineRow *row)
+{
+    const EngineRow *now = &screen->s->now;
+    char a[FORMAT_MAX];
+    char b[FORMAT_MAX];
+    char c[FORMAT_MAX];
+    char e[FORMAT_MAX];
+    if (!screen->s->has_now || now->engine != row->engine) {
+        return;
+    }
+    const StateLook *look = state_look(state_shown(now, screen->now_us));
+    page_line(page, "now", look->role, "%c %s  %s  %s tok/s  %s running  kv %s%%", look->sign,
+              look->word, format_version(now->policy_version, a),
+              format_count_val(now->tokens_per_s, b), format_count_val(now->running, c),
+              format_percent(now->kv_usage, e));
+}
+
 static void engine_samples(Page *page, const Snapshot *s, const EngineRow *row)
 {
     int held = 0;
@@ -172,6 +190,7 @@ void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int
               (long long)row->pid, (long long)row->incarnation,
               row->incarnations > 1 ? " (was replaced)" : "");
     engine_numbers(&page, s, row);
+    engine_now(&page, screen, row);
     engine_samples(&page, s, row);
     engine_actions(&page, screen, row);
     page_gap(&page);

@@ -102,6 +102,20 @@ static void read_strip(View *view, const SnapRequest *request, Arena *arena, Sna
     }
 }
 
+void snapshot_read_now(View *view, int64_t engine, int64_t now_us, Arena *scratch, Snapshot *out)
+{
+    arena_reset(scratch);
+    EngineList engines = view_engines(view, now_us, 1, 1000000, scratch);
+    out->has_now = false;
+    for (size_t i = 0; i < engines.count; i++) {
+        if (engines.rows[i].engine == engine) {
+            out->now = engines.rows[i];
+            out->now.name = out->now.address = out->now.reason = NULL; /* they die with scratch */
+            out->has_now = true;
+        }
+    }
+}
+
 Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
 {
     int64_t began = clock_mono_us();

@@ -73,12 +73,17 @@ typedef struct Snapshot {
     size_t line_count;
     ProbeRow *probes;
     size_t probe_count;
+    bool has_now; /* in the past of a live run: the same engine as it is now; no strings */
+    EngineRow now;
     int64_t read_us; /* how long the reads took */
 } Snapshot;
 
 /* Reads into *out; `arena` is reset first. On failure *out says why in fault and keeps nothing
  * else, so the caller keeps its last good one in the other arena. */
 Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot *out);
+
+/* In the past of a live run: how the engine in detail is at `now_us`, beside how it was. */
+void snapshot_read_now(View *view, int64_t engine, int64_t now_us, Arena *scratch, Snapshot *out);
 
 /* Look-ups, NULL when there is no such row. */
 const EngineRow *snapshot_engine(const Snapshot *snap, int64_t engine);

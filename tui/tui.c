@@ -64,6 +64,10 @@ static void read_log(Tui *tui)
     SnapRequest request = model_request(tui->model, now);
     Err err = snapshot_read(tui->view, &request, tui->arenas[other], &tui->snaps[other]);
     tui->last_read_us = clock_mono_us();
+    if (err == ERR_OK && !tui->model->live && !tui->model->replay_only &&
+        request.detail == DETAIL_ENGINE) {
+        snapshot_read_now(tui->view, request.detail_id, now, tui->scratch, &tui->snaps[other]);
+    }
     if (err == ERR_OK || !snap(tui)->ready) {
         tui->current = other;
         snap(tui)->ready = err == ERR_OK;
@@ -79,6 +83,9 @@ static void refresh_live(Tui *tui)
 {
     bool changed = view_changed(tui->view);
     bool due = clock_mono_us() - tui->last_read_us > FORCE_READ_US;
+    if (!tui->model->live && snap(tui)->has_now && changed) {
+        read_log(tui); /* the past stands; the line that says how it is now does not */
+    }
     if (!tui->model->live || tui->model->frozen) {
         return;
     }

@@ -93,6 +93,26 @@ static void few_engines(void)
     }
 }
 
+/* "Was it so, and is it still so?" beside each other. */
+static void past_of_a_live_run(void)
+{
+    static Snapshot s;
+    fixture_fill(&s);
+    s.has_now = true;
+    s.now = fixture_engines[0];
+    s.now.engine = 4;
+    s.now.seen_us = FIXTURE_T + S(59.5);
+    Model *model = fixture_model(false, false);
+    Surface *surface = surface_new(80, 24, false);
+    model->live = false;
+    (void)model_observe(model, &s, FIXTURE_T + S(60));
+    keys(model, &s, "\n");
+    screen_draw(model, &s, FIXTURE_T + S(60), surface);
+    compare("past-engine-80x24", surface);
+    surface_free(surface);
+    model_free(model);
+}
+
 static void panes(void)
 {
     static const char *const names[] = {"tail", "timeline", "events", "policies", "learning",
@@ -165,6 +185,7 @@ int main(void)
     RUN(sizes);
     RUN(few_engines);
     RUN(panes);
+    RUN(past_of_a_live_run);
     RUN(replay);
     RUN(details);
     RUN(boxes);
