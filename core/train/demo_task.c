@@ -331,10 +331,11 @@ Err demo_task_make(const char *dir, uint64_t seed, int threads, DemoTask *out, F
         .label_key = "label",
         .rollout_batch_size = 32,
         .n_samples_per_prompt = 8,
+        .global_batch_size = 64,
         .max_response_len = recipe.digits + 3,
         .eval_interval = 5,
         .max_steps = 400,
-        .lr = 4e-4,
+        .lr = 3e-4,
         .reached = 0.9,
         .eval_prompts = recipe.eval_prompts,
     };

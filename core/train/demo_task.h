@@ -11,6 +11,7 @@
 
 typedef struct DemoTask { /* recommended settings that go with the files; static strings */
     const char *rm_type, *eval_rm_type, *input_key, *label_key;
+    int global_batch_size; /* several optimizer steps a rollout */
     int rollout_batch_size, n_samples_per_prompt, max_response_len, eval_interval;
     int max_steps;          /* the bound within which it must have learned */
     double lr, reached;     /* eval reward that counts as learned */

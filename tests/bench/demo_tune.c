@@ -1,7 +1,8 @@
 /* The demo's learning without its processes: samples with the engine's forward pass, trains with
  * the trainer's learner, evaluates held-out prompts. For choosing the recipe of the task:
  *   demo_tune [name=value …]   (seed digits reverse layers hidden heads kv_heads head_dim ffn
- *   warmup_goal warmup_batch warmup_lr prompts n lr steps threads exact batch seconds eval_every) */
+ *   warmup_goal warmup_batch warmup_lr prompts n lr beta2 decay temperature steps threads exact
+ *   batch bf16 seconds eval_every) */
 #include "core/train/demo_recipe.h"
 
 #include "core/base/clock.h"
@@ -230,7 +231,8 @@ static void tune_flag(Tune *t, const char *arg)
                  {"prompts", &t->prompts, NULL}, {"n", &t->n, NULL}, {"lr", NULL, &t->lr},
                  {"beta2", NULL, &t->beta2}, {"decay", NULL, &t->decay},
                  {"steps", &t->steps, NULL}, {"threads", &t->threads, NULL},
-                 {"exact", &t->exact, NULL}, {"batch", &t->batch, NULL}, {"seconds", NULL, &t->seconds},
+                 {"exact", &t->exact, NULL}, {"batch", &t->batch, NULL},
+                 {"seconds", NULL, &t->seconds},
                  {"eval_every", &t->eval_every, NULL}, {"bf16", &t->publish_bf16, NULL},
                  {"temperature", NULL, &t->temperature}};
     const char *value = strchr(arg, '=');
@@ -311,9 +313,9 @@ static void tune_learn(Tune *t, Learner *learner)
 int main(int argc, char **argv)
 {
     char path[] = "/tmp/rolltop-tune-XXXXXX";
-    Tune t = {.recipe = demo_recipe_default(), .lr = 3e-4, .beta2 = 0.999, .decay = 0.01,
+    Tune t = {.recipe = demo_recipe_default(), .lr = 3e-4, .beta2 = 0.999, .batch = 64,
               .temperature = 1.0, .seconds = 60.0, .seed = 1, .exact = 1, .prompts = 32, .n = 8,
-              .steps = 1000, .threads = 1, .eval_every = 5, .dir = mkdtemp(path)};
+              .steps = 1000, .threads = 1, .eval_every = 10, .dir = mkdtemp(path)};
     for (int i = 1; i < argc; i++) {
         tune_flag(&t, argv[i]);
     }
