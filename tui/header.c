@@ -245,7 +245,7 @@ static void draw_alerts(const Draw *d, int y, const Screen *screen)
         acked += model_acked(screen->m, s->alerts.rows[i].incident) ? 1 : 0;
     }
     long long open = s->header.alerts_open;
-    if (!s->ready) {
+    if (!s->ready || s->run.first_us <= 0) {
         segment_add(&line, 0, ROLE_DIM, "waiting for the first facts of %s", screen->m->log_path);
     } else if (s->alerts.count == 0 && open == 0) {
         segment_add(&line, 0, ROLE_TEXT, "ALERTS 0");
@@ -278,7 +278,7 @@ static void draw_alerts(const Draw *d, int y, const Screen *screen)
 
 void header_draw(const Draw *d, const Screen *screen)
 {
-    if (!screen->s->ready) { /* no number before there is one */
+    if (!screen->s->ready || screen->s->run.first_us <= 0) { /* no number before there is one */
         draw_text(d, 0, 0, ROLE_HEADER, "rolltop  . LOADING");
         draw_alerts(d, 1, screen);
         return;

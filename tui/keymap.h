@@ -73,6 +73,7 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_SORT_NEXT, "sort-right", '>', 0, 0, G_FIND, "", "sort by the column to the right")      \
     X(ACT_SORT_INVERT, "sort-invert", 'I', 0, 0, G_FIND, "", "turn the order round")              \
     X(ACT_MARK, "mark", ' ', 0, 0, G_FIND, "Mark", "mark the engine; actions take all marked")    \
+    X(ACT_MARK_RANGE, "mark-range", 'v', 0, 0, G_FIND, "", "mark from the last mark to here")      \
     X(ACT_MARK_ALL, "mark-all", '*', 0, 0, G_FIND, "", "mark all engines shown, or none")         \
     X(ACT_STEP_PREV, "step-back", '[', 'T', 0, G_TIME, "Step", "to the start of the step before") \
     X(ACT_STEP_NEXT, "step-on", ']', 't', 0, G_TIME, "", "to the start of the next step")         \

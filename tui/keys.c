@@ -162,6 +162,33 @@ static unsigned next_match(Model *model, const Snapshot *snap, int dir, int64_t 
     return MODEL_DRAW;
 }
 
+/* All rows between the cursor and the nearest mark above or below it. */
+static unsigned mark_range(Model *model, const Snapshot *snap)
+{
+    int count = model->shown_count[PANE_ENGINES];
+    int place = model_place(model, snap, PANE_ENGINES);
+    int from = -1;
+    for (int n = 1; n < count && from < 0 && place >= 0; n++) {
+        for (int dir = -1; dir <= 1; dir += 2) {
+            int at = place + dir * n;
+            bool inside = at >= 0 && at < count && from < 0;
+            int64_t engine =
+                inside ? model_row_id(snap, PANE_ENGINES, model->shown[PANE_ENGINES][at]) : -1;
+            from = inside && model_marked(model, engine) ? at : from;
+        }
+    }
+    int first = from < 0 || from > place ? place : from;
+    int last = from > place ? from : place;
+    for (int i = first; i <= last && i >= 0; i++) {
+        RowOrder *order = model_order_find(
+            model, model_row_id(snap, PANE_ENGINES, model->shown[PANE_ENGINES][i]));
+        if (order) {
+            order->marked = true;
+        }
+    }
+    return MODEL_DRAW;
+}
+
 static unsigned mark(Model *model, const Snapshot *snap, bool all, int64_t now_us)
 {
     if (model->focus != PANE_ENGINES) {
@@ -389,6 +416,9 @@ static unsigned run_find(Model *model, const Snapshot *snap, Action action, int6
         model_lists(model, snap);
         return MODEL_DRAW;
     case ACT_MARK: return mark(model, snap, false, now_us);
+    case ACT_MARK_RANGE:
+        return model->focus == PANE_ENGINES ? mark_range(model, snap)
+                                            : mark(model, snap, false, now_us);
     case ACT_MARK_ALL: return mark(model, snap, true, now_us);
     }
     return 0;

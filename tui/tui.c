@@ -55,6 +55,31 @@ static void draw(Tui *tui)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
+/* The strip covers the whole log whatever T is: it is read again only when the log has grown by
+ * a cell of it, else the last one is carried over. */
+static bool strip_fresh(const Snapshot *last, int cells)
+{
+    if (!last->ready || last->strip_cells != cells || cells < 1) {
+        return false;
+    }
+    int64_t cell_us = (last->strip_to_us - last->strip_from_us) / cells;
+    return last->run.first_us == last->strip_from_us &&
+           last->run.last_us + 1 - last->strip_to_us < cell_us;
+}
+
+static void carry_strip(const Snapshot *last, Arena *arena, Snapshot *next)
+{
+    size_t size = (size_t)last->strip_cells * sizeof last->strip[0];
+    StripCell *copy = arena_alloc(arena, size);
+    if (copy) {
+        memcpy(copy, last->strip, size);
+        next->strip = copy;
+        next->strip_cells = last->strip_cells;
+        next->strip_from_us = last->strip_from_us;
+        next->strip_to_us = last->strip_to_us;
+    }
+}
+
 /* The other snapshot is filled; only a good one becomes the current one, so that a locked or
  * damaged log leaves the last picture standing with its age and the reason. */
 static void read_log(Tui *tui)
@@ -62,7 +87,12 @@ static void read_log(Tui *tui)
     int64_t now = clock_wall_us();
     int other = 1 - tui->current;
     SnapRequest request = model_request(tui->model, now);
+    bool carry = strip_fresh(snap(tui), request.strip_cells);
+    request.strip_cells = carry ? 0 : request.strip_cells;
     Err err = snapshot_read(tui->view, &request, tui->arenas[other], &tui->snaps[other]);
+    if (err == ERR_OK && carry) {
+        carry_strip(snap(tui), tui->arenas[other], &tui->snaps[other]);
+    }
     tui->last_read_us = clock_mono_us();
     if (err == ERR_OK && !tui->model->live && !tui->model->replay_only &&
         request.detail == DETAIL_ENGINE) {

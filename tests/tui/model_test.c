@@ -74,6 +74,20 @@ static void filters_and_sorts(void)
     model_free(model);
 }
 
+static void marks(void)
+{
+    Model *model = fresh(false, false);
+    (void)press(model, " jjv");
+    CHECK_I64(model_mark_count(model), 4); /* the first row, and from it to the fourth */
+    (void)press(model, "*");
+    CHECK_I64(model_mark_count(model), 0);
+    (void)press(model, "*");
+    CHECK_I64(model_mark_count(model), 16);
+    (void)press(model, "\x1b");
+    CHECK_I64(model_mark_count(model), 0);
+    model_free(model);
+}
+
 static void look_only(void)
 {
     Model *model = fresh(false, false);
@@ -337,6 +351,7 @@ int main(void)
 {
     RUN(cursor_follows_the_engine);
     RUN(filters_and_sorts);
+    RUN(marks);
     RUN(look_only);
     RUN(level_one);
     RUN(level_two);

@@ -169,6 +169,7 @@ static void empty(void)
     s.t_us = FIXTURE_T;
     s.run.name = "demo";
     s.run.core_alive = true;
+    s.run.first_us = FIXTURE_T - S(60);
     s.header.last_fact_us = FIXTURE_T - S(12);
     s.header.policy_version = s.header.trainer_version = -1;
     s.header.tail_max_s = -1;
