@@ -238,7 +238,8 @@ static void keep_alive_and_pipelining(void)
     put(fd, "GET /1 HTTP/1.1\r\nHost: x\r\n\r\n");
     CHECK(strstr(get(fd, "body=", 1), "GET /1 ") != NULL);
     /* Three at once: the first is answered late, the others must wait for it. */
-    put(fd, "GET /late HTTP/1.1\r\n\r\nPOST /2 HTTP/1.1\r\nContent-Length: 3\r\n\r\nxyzGET /3 HTTP");
+    put(fd, "GET /late HTTP/1.1\r\n\r\nPOST /2 HTTP/1.1\r\nContent-Length: 3\r\n\r\nxyz"
+            "GET /3 HTTP");
     put(fd, "/1.1\r\n\r\n");
     const char *reply = get(fd, "body=", 2);
     const char *late = strstr(reply, "late");

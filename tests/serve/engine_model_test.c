@@ -46,7 +46,8 @@ static int send_greedy(int port, const cJSON *one, int round)
     char *body = xasprintf("{\"input_ids\":%s,\"return_logprob\":true,\"stream\":%s,"
                            "\"sampling_params\":{\"max_new_tokens\":32,\"temperature\":0,"
                            "\"ignore_eos\":true,\"frequency_penalty\":%.17g,\"presence_penalty\":"
-                           "%.17g,\"repetition_penalty\":%.17g}}", ids, round % 2 ? "true" : "false",
+                           "%.17g,\"repetition_penalty\":%.17g}}", ids,
+                           round % 2 ? "true" : "false",
                            json_double(one, "frequency_penalty", 0),
                            json_double(one, "presence_penalty", 0),
                            json_double(one, "repetition_penalty", 1));

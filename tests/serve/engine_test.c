@@ -150,8 +150,8 @@ static void ends_and_batches(void)
 {
     Part part = ENGINE("--synthetic-tokens-per-s", "0", "--incremental-streaming-output");
     int port = part.ports[0];
-    cJSON *reply = http_json(port, "POST", "/generate", "{\"input_ids\":[[1,2],[3,4]],\"rid\":\"q\","
-                             "\"sampling_params\":{\"max_new_tokens\":64,\"n\":2}}", 200);
+    cJSON *reply = http_json(port, "POST", "/generate", "{\"input_ids\":[[1,2],[3,4]],"
+                             "\"rid\":\"q\",\"sampling_params\":{\"max_new_tokens\":64,\"n\":2}}", 200);
     CHECK_I64(cJSON_GetArraySize(reply), 4);
     CHECK_STR(json_str(reply, "3.meta_info.id"), "q_3");
     CHECK_STR(json_str(reply, "0.meta_info.finish_reason.type"), "stop");
@@ -205,7 +205,8 @@ static void bad_requests(void)
         {"{\"input_ids\":[1,-2]}", "out-of-vocabulary token id -2"},
         {"{\"input_ids\":[1],\"sampling_params\":{\"max_new_tokens\":64}}",
          "You requested a total of 65 tokens: 1 tokens from the input messages and 64"},
-        {"{\"input_ids\":[1],\"sampling_params\":{\"top_p\":0}}", "top_p must be in (0, 1], got 0."},
+        {"{\"input_ids\":[1],\"sampling_params\":{\"top_p\":0}}",
+         "top_p must be in (0, 1], got 0."},
         {"{\"input_ids\":[1],\"sampling_params\":{\"temperature\":-1}}",
          "temperature must be a non-negative finite number, got -1."},
         {"{\"input_ids\":[1],\"sampling_params\":{\"regex\":\"a\"}}", "regex is not supported"},

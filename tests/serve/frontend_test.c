@@ -86,14 +86,14 @@ static void refusals(void)
         {"{\"input_ids\":[],\"stream\":true}",
          "{\"error\":{\"message\":\"input_ids cannot be empty.\"}}", 400},
         {"{\"input_ids\":[1],\"stream\":true,\"bootstrap_room\":null}",
-         "{\"error\":{\"message\":\"`bootstrap_room` is internal Dynamo routing state and cannot be "
-         "set by clients\"}}", 400},
+         "{\"error\":{\"message\":\"`bootstrap_room` is internal Dynamo routing state and cannot "
+         "be set by clients\"}}", 400},
         {"{\"input_ids\":[1],\"stream\":true,\"sampling_params\":{\"n\":2,\"max_new_tokens\":4}}",
          "{\"error\":{\"message\":\"sampling_params.n must be 1; parallel sampling is not "
          "supported.\"}}", 400},
         {"{\"input_ids\":[1,2,3],\"sampling_params\":{\"max_new_tokens\":4}}",
-         "{\"error\":{\"message\":\"non-streaming SGLang generate requests are not implemented; set "
-         "stream=true\"}}", 501},
+         "{\"error\":{\"message\":\"non-streaming SGLang generate requests are not implemented; "
+         "set stream=true\"}}", 501},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         check_body(port, "POST", "/generate", "", rows[i].body, rows[i].status, rows[i].wanted);
@@ -178,6 +178,15 @@ static void streams(void)
         reply_free(&reply);
     }
     CHECK(served[0] == 2 && served[1] == 2);
+    CHECK_I64(part_stop(&front), 0);
+    CHECK_I64(part_stop(&engines), 0);
+}
+
+static void clients_that_leave(void)
+{
+    Part engines = engines_start(2);
+    Part front = frontend_start(engines.ports, 2, "round-robin");
+    int port = front.ports[0];
     /* The body's rid wins; a client that leaves ends the sample at the engine. */
     int fd = http_send(port, "POST", "/generate", "x-request-id: h\r\n", "{\"input_ids\":[21],"
                        "\"rid\":\"mine\",\"stream\":true,\"sampling_params\":{\"max_new_tokens\":"
@@ -202,8 +211,8 @@ static void streams(void)
     Reply metrics = http_ask(port, "GET", "/metrics", "");
     CHECK(strstr(metrics.body, "dynamo_frontend_disconnected_clients 1\n") != NULL);
     CHECK(strstr(metrics.body, "dynamo_frontend_active_requests{model=\"policy\"} 0\n") != NULL);
-    CHECK(strstr(metrics.body, "error_type=\"\",model=\"policy\",request_type=\"stream\",status="
-                               "\"success\"} 4\n") != NULL);
+    CHECK(strstr(metrics.body, "error_type=\"cancelled\",model=\"policy\",request_type=\"stream\",status="
+                               "\"error\"} 1\n") != NULL);
     reply_free(&metrics);
     CHECK_I64(part_stop(&front), 0);
     CHECK_I64(part_stop(&engines), 0);
@@ -353,6 +362,7 @@ int main(void)
     RUN(pages);
     RUN(refusals);
     RUN(streams);
+    RUN(clients_that_leave);
     RUN(engines_that_die);
     RUN(hostile_engines);
     RUN(drain);
