@@ -85,10 +85,10 @@ static void write_words(Words *w, const DemoFlags *f, const DemoTask *task, cons
     add_pair(w, "--eval-prompt-data", "held-out");
     add_path(w, NULL, dir, "eval.jsonl");
     add_number(w, "--eval-interval", task->eval_interval);
-    add_number(w, "--eval-temperature", 0.0);
     add_number(w, "--stop-at-eval-reward", task->reached);
     add_number(w, "--rollout-batch-size", task->rollout_batch_size);
     add_number(w, "--n-samples-per-prompt", task->n_samples_per_prompt);
+    add_number(w, "--global-batch-size", task->global_batch_size);
     add_number(w, "--rollout-max-response-len", task->max_response_len);
     add(w, "--rollout-shuffle");
     add(w, "--rollout-skip-special-tokens"); /* the answer is the text before the end token */
