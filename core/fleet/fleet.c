@@ -4,13 +4,18 @@
 #include "core/fleet/fleet.h"
 
 #include "core/base/clock.h"
+#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "store/view.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { TICK_MS = 100, FRONTEND_REFUSED_LIMIT = 2 };
+enum {
+    TICK_MS = 100,
+    FRONTEND_REFUSED_LIMIT = 2,
+    ADDRESS_TABLE = 4 * FLEET_ENGINES_MAX /* a power of two */
+};
 
 typedef struct Slot {
     char *name, *address, *base_url;
@@ -57,6 +62,7 @@ struct Fleet {
     int count;
     Frontend frontend;
     ControlCtx *calls;
+    int16_t by_address[ADDRESS_TABLE]; /* open addressing; index + 1, 0 empty: asked per token */
     bool freeing;
 };
 
@@ -293,6 +299,8 @@ static void on_tick(uv_timer_t *timer)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
+static void index_addresses(Fleet *fleet);
+
 static int find_name(const Fleet *fleet, const char *name)
 {
     for (int i = 0; i < fleet->count; i++) {
@@ -459,6 +467,7 @@ Err fleet_add(Fleet *fleet, const char *name, const char *address, bool local, i
     slot->probe.incarnation = before.incarnation;
     slot->probe.ended = before.ended;
     slot->probe.held_fenced = before.held_fenced;
+    index_addresses(fleet);
     if (fleet->store) {
         EngineFact fact = {.engine = at + 1, .t_us = clock_wall_us(), .name = slot->name,
                            .address = slot->address, .local = local};
@@ -476,6 +485,7 @@ void fleet_remove(Fleet *fleet, int index, const char *reason)
         slot->removed = true;
         slot->admitted = false;
         slot->epoch++;
+        index_addresses(fleet);
         ProbeVerdict verdict = {.changed = true};
         (void)str_format(verdict.reason, sizeof verdict.reason, "%s", reason);
         take_verdict(fleet, index, before, &verdict);
@@ -501,11 +511,32 @@ FleetEngine fleet_engine(const Fleet *fleet, int index)
     };
 }
 
+static size_t address_place(const char *address)
+{
+    return (size_t)hash64(address, strlen(address), 0) & (ADDRESS_TABLE - 1);
+}
+
+static void index_addresses(Fleet *fleet)
+{
+    memset(fleet->by_address, 0, sizeof fleet->by_address);
+    for (int i = 0; i < fleet->count; i++) {
+        if (!fleet->slots[i].removed) {
+            size_t at = address_place(fleet->slots[i].address);
+            while (fleet->by_address[at]) {
+                at = (at + 1) & (ADDRESS_TABLE - 1);
+            }
+            fleet->by_address[at] = (int16_t)(i + 1);
+        }
+    }
+}
+
 int fleet_find(const Fleet *fleet, const char *address)
 {
-    for (int i = 0; i < fleet->count; i++) {
-        if (!fleet->slots[i].removed && strcmp(fleet->slots[i].address, address) == 0) {
-            return i;
+    for (size_t at = address_place(address); fleet->by_address[at];
+         at = (at + 1) & (ADDRESS_TABLE - 1)) {
+        int index = fleet->by_address[at] - 1;
+        if (strcmp(fleet->slots[index].address, address) == 0) {
+            return index;
         }
     }
     return -1;

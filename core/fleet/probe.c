@@ -8,7 +8,8 @@
 enum {
     PROBE_KIND_COUNT = PROBE_FRONTEND, /* kinds sent to an engine come before it */
     BUSY_PROGRESS_US = 30 * 1000000,   /* incidents #8: work seen this recently is life */
-    DOUBT_US = 1500000                 /* one dropped connection does not change the picture */
+    DOUBT_US = 1500000,                /* one dropped connection does not change the picture */
+    TOKENS_US = 200000
 };
 
 ProbeSettings probe_settings_default(void)
@@ -313,8 +314,13 @@ ProbeVerdict probe_answer(ProbeState *p, const ProbeSettings *s, ProbeKind kind,
 
 ProbeVerdict probe_tokens(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 {
+    const bool news = now_us - p->last_ok_us > TOKENS_US
+                      || now_us - p->last_progress_us > TOKENS_US;
     if (p->last_ok_us > 0 && !p->exited) {
         p->last_ok_us = p->last_progress_us = now_us;
+        if (!news) {
+            return (ProbeVerdict){0}; /* thousands of tokens a second: nothing to judge anew */
+        }
     }
     return settle(p, s, now_us);
 }

@@ -1,6 +1,6 @@
 /* Clients and fleet against this tree's own engine and frontend, as processes: streams of both
- * modes through the frontend, whole replies from the engines, control calls, and an engine killed in mid-stream
- * and started again. Skipped (77) when the binary is not built. */
+ * modes through the frontend, whole replies from the engines, control calls, and an engine killed
+ * in mid-stream and started again. Skipped (77) when the binary is not built. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/fleet/fleet.h"
@@ -122,9 +122,10 @@ static void begin(int i, bool stream, int64_t tokens)
     snprintf(direct, sizeof direct, "http://%s/generate", engines[i % 2].address);
     snprintf(rid, sizeof rid, "s%d-a%d-x", i, ++attempt);
     /* A frontend of this generation answers 501 to a whole reply (dynamo-api 5.3). */
-    GenerateSpec spec = {.url = stream ? generate_url : direct, .rid = rid, .input_ids = prompt, .input_count = 4,
-                         .vocab = 32000, .stream = stream, .temperature = 1, .top_p = 1,
-                         .top_k = -1, .max_new_tokens = tokens, .ignore_eos = true, .seed = -1,
+    GenerateSpec spec = {.url = stream ? generate_url : direct, .rid = rid,
+                         .input_ids = prompt, .input_count = 4, .vocab = 32000,
+                         .stream = stream, .temperature = 1, .top_p = 1, .top_k = -1,
+                         .max_new_tokens = tokens, .ignore_eos = true, .seed = -1,
                          .total_ms = 20000, .silence_ms = 5000};
     GenerateEvents events = {.on_done = on_generated, .user = &samples[i]};
     samples[i].count = 0;
