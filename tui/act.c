@@ -29,7 +29,7 @@ void act_word(const Model *model, int64_t now_us, char *buffer, size_t size)
 {
     if (model_in_replay(model)) {
         (void)str_format(buffer, size, "[LOCKED]");
-    } else if (!model->control) {
+    } else if (!model->control || model->ended) {
         (void)str_format(buffer, size, "[RO]");
     } else if (!model->linked) {
         (void)str_format(buffer, size, "[NO LINK]");
@@ -390,6 +390,9 @@ static const char *act_locked(const Model *model)
 {
     if (model_in_replay(model)) {
         return "this is the past; End returns to live";
+    }
+    if (model->ended) {
+        return "the run has ended; 'rolltop run --resume' goes on from its last step";
     }
     if (!model->control) {
         return "this console looks only; start it with --control to act";

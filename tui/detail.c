@@ -105,6 +105,7 @@ static void engine_actions(Page *page, const Screen *screen, const EngineRow *ro
     } acts[] = {{VERB_PAUSE, 'P'}, {VERB_UPDATE, 'U'}, {VERB_RESTART, 'R'}, {VERB_CORDON, 'C'}};
     const Model *m = screen->m;
     const char *locked = model_in_replay(m) ? "this is the past; End returns to live"
+                         : m->ended         ? "the run has ended"
                          : !m->control      ? "this console looks only (--control acts)"
                          : !m->linked       ? "the core's control socket does not answer"
                                             : NULL;

@@ -123,6 +123,7 @@ void model_say(Model *model, Role role, int64_t now_us, const char *format, ...)
 unsigned model_observe(Model *model, const Snapshot *snap, int64_t now_us)
 {
     model->now_us = now_us;
+    model->ended = snap->ready && snap->run.first_us > 0 && !snap->run.core_alive;
     model_order(model, snap);
     model_lists(model, snap);
     return MODEL_DRAW | act_observe(model, snap, now_us);

@@ -200,6 +200,7 @@ typedef struct Model {
     Outgoing outbox[MODEL_OUTBOX_MAX];
     int outbox_count;
     bool linked; /* the control socket answers */
+    bool ended;  /* the core has closed its session: nothing is left to act on */
     bool stop_run;
     int64_t armed_until_us;
     Verb undo_verb;

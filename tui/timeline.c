@@ -51,7 +51,7 @@ static int draw_phases(const Draw *d, int y, int rows, const Screen *screen, con
         draw_bar(d, y, scale, span->from_us, span->to_us, screen->s->t_us,
                  phase_role(span->phase));
         draw_field(d, d->r.w - RIGHT_W, y, RIGHT_W - 1, true, ROLE_TEXT,
-                   format_age(end - span->from_us, a));
+                   format_took(end - span->from_us, a));
         y++;
         drawn++;
     }
