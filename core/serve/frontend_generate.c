@@ -67,6 +67,7 @@ static void on_head(HttpCall *call, int status, void *user)
     Proxy *proxy = (Proxy *)user;
     (void)call;
     proxy->status = status;
+    proxy->worker->resets = 0;
     if (status != 200 || !proxy->exchange) {
         return;
     }
@@ -194,7 +195,11 @@ static void on_upstream_done(HttpCall *call, const HttpResult *result, void *use
         engine_refused(proxy);
         return;
     }
-    set_aside(proxy);
+    /* One reset may be a pooled connection that the engine had closed; two in a row are not. */
+    if (result->end != HTTP_END_RESET || ++proxy->worker->resets >= 2) {
+        proxy->worker->resets = 0;
+        set_aside(proxy);
+    }
     worker_release(frontend, proxy->worker);
     proxy->worker = NULL;
     if (proxy->attempts >= ATTEMPTS_MAX) {

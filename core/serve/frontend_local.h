@@ -17,7 +17,7 @@ typedef struct Worker {
     char *header;  /* "x-rolltop-engine: HOST:PORT" */
     uint64_t instance_id;
     int64_t inhibited_until_us;
-    int active;
+    int active, resets; /* resets: in a row, before any byte of a reply */
     bool draining, removed; /* removed: goes when its last stream ends */
 } Worker;
 

@@ -151,7 +151,8 @@ static void ends_and_batches(void)
     Part part = ENGINE("--synthetic-tokens-per-s", "0", "--incremental-streaming-output");
     int port = part.ports[0];
     cJSON *reply = http_json(port, "POST", "/generate", "{\"input_ids\":[[1,2],[3,4]],"
-                             "\"rid\":\"q\",\"sampling_params\":{\"max_new_tokens\":64,\"n\":2}}", 200);
+                             "\"rid\":\"q\",\"sampling_params\":{\"max_new_tokens\":64,"
+                             "\"n\":2}}", 200);
     CHECK_I64(cJSON_GetArraySize(reply), 4);
     CHECK_STR(json_str(reply, "3.meta_info.id"), "q_3");
     CHECK_STR(json_str(reply, "0.meta_info.finish_reason.type"), "stop");

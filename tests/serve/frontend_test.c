@@ -211,8 +211,8 @@ static void clients_that_leave(void)
     Reply metrics = http_ask(port, "GET", "/metrics", "");
     CHECK(strstr(metrics.body, "dynamo_frontend_disconnected_clients 1\n") != NULL);
     CHECK(strstr(metrics.body, "dynamo_frontend_active_requests{model=\"policy\"} 0\n") != NULL);
-    CHECK(strstr(metrics.body, "error_type=\"cancelled\",model=\"policy\",request_type=\"stream\",status="
-                               "\"error\"} 1\n") != NULL);
+    CHECK(strstr(metrics.body, "error_type=\"cancelled\",model=\"policy\",request_type=\"stream\","
+                               "status=\"error\"} 1\n") != NULL);
     reply_free(&metrics);
     CHECK_I64(part_stop(&front), 0);
     CHECK_I64(part_stop(&engines), 0);
