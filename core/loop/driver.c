@@ -117,10 +117,16 @@ static void slow_tick(Driver *d, int64_t now_us)
     if (d->frontend_up && !d->shutting) {
         driver_route_all(d);
     }
-    if (!d->ever_ready && !loop_finished(d->loop) && now_us >= d->startup_due_us) {
-        char why[160];
-        (void)str_format(why, sizeof why, "engines, frontend and trainer were not up within %lld s",
-                         (long long)d->config->startup_s);
+    int64_t lost_us = d->parts_lost_us > 0 ? now_us - d->parts_lost_us : 0;
+    int64_t bound_us = d->config->startup_s * 1000000;
+    bool never = !d->ever_ready && now_us >= d->startup_due_us;
+    bool lost = lost_us > bound_us * DRIVER_LOST_FACTOR && !d->config->loop.hold_on_failure;
+    if ((never || lost) && !loop_finished(d->loop)) {
+        char why[224], missing[128];
+        driver_parts_missing(d, missing, sizeof missing);
+        (void)str_format(why, sizeof why, "%s %s for %lld s", missing,
+                         never ? "did not come up" : "is gone",
+                         (long long)((never ? bound_us : lost_us) / 1000000));
         driver_feed(d, LOOP_EV_FAIL, true, why);
     }
 }
@@ -362,6 +368,17 @@ static void close_handle(uv_handle_t *handle, void *arg)
 
 /* The order matters: calls in flight end first (their callbacks still need jobs and store),
  * then what they used. */
+static void remove_empty(const Driver *d)
+{
+    static const char *const folders[] = {"policies", "trainer"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        char *path = fs_join(d->config->work_dir, folders[i]);
+        (void)rmdir(path);
+        free(path);
+    }
+    (void)rmdir(d->config->work_dir);
+}
+
 static void teardown(Driver *d)
 {
     d->torn_down = true;
@@ -430,6 +447,9 @@ Err loop_run(const RunConfig *config, void (*ready)(void *user), void *user, int
         if (d->status != 0) {
             (void)fault_set(fault, ERR_STATE, NULL, "%s", d->end_reason);
         }
+    }
+    if (err != ERR_OK && !d->store) {
+        remove_empty(d); /* nothing was started: nothing is left */
     }
     teardown(d);
     return err;

@@ -74,6 +74,10 @@ static void on_part_line(Child *child, bool is_stderr, Str line, void *user)
     ChildLineFact fact = {.t_us = clock_wall_us(), .child = part_word(part),
                           .is_stderr = is_stderr, .line = line};
     store_put_child_line(d->store, &fact);
+    if (is_stderr) {
+        (void)str_format(part->last_line, sizeof part->last_line, "%.*s",
+                         (int)(line.n < sizeof part->last_line ? line.n : 0), line.p ? line.p : "");
+    }
     size_t at = 0;
     if (part->listening || is_stderr || !str_find(line, STR("listening on http://"), &at)) {
         return;
@@ -94,6 +98,16 @@ static void on_part_line(Child *child, bool is_stderr, Str line, void *user)
         frontend_listens(part);
     }
     driver_check_parts(d);
+}
+
+/* A part that never came up and ends again and again: waiting for the bound helps nobody. */
+void driver_no_start(Driver *d, const char *part, int failures, const char *words)
+{
+    if (!d->ever_ready && failures >= DRIVER_START_TRIES) {
+        char why[256];
+        (void)str_format(why, sizeof why, "%s does not start: %s", part, words);
+        driver_feed(d, LOOP_EV_FAIL, true, why);
+    }
 }
 
 static void describe_end(int64_t status, int signal, char *out, size_t size)
@@ -143,6 +157,9 @@ static void on_part_exit(Child *child, int64_t status, int signal, void *user)
         driver_rollout_engine_lost(d, part->index);
     }
     part->asked = false;
+    if (!served) {
+        driver_no_start(d, part_word(part), part->failures, part->last_line[0] ? part->last_line : how);
+    }
     driver_diagnose_tick(d, now_us); /* it may be back before the next second */
     driver_check_parts(d);
 }
@@ -254,7 +271,7 @@ static void on_state(int engine, EngineState before, EngineState now, const char
     seat->state = now;
     seat->state_since_us = clock_wall_us();
     bool asked = seat->part && seat->part->asked;
-    if (now == ENGINE_DEAD && reason && !seat->part) {
+    if (now == ENGINE_DEAD && reason) {
         (void)str_format(seat->how, sizeof seat->how, "%s", reason);
     }
     if (now == ENGINE_DEAD || now == ENGINE_GONE) {
@@ -328,6 +345,24 @@ static bool usable(const Driver *d, int engine)
            state != ENGINE_STARTING;
 }
 
+/* Names what the run waits for: "eng-01, trainer". */
+void driver_parts_missing(const Driver *d, char *out, size_t size)
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (int i = 0; i < d->seat_count && n < size; i++) {
+        if (i >= fleet_count(d->fleet) || !usable(d, i)) {
+            n += (size_t)snprintf(out + n, size - n, "%seng-%02d", n ? ", " : "", i);
+        }
+    }
+    if (n < size && !d->frontend_up) {
+        n += (size_t)snprintf(out + n, size - n, "%sfrontend", n ? ", " : "");
+    }
+    if (n < size && d->trainer_stage != TRAINER_READY) {
+        (void)snprintf(out + n, size - n, "%strainer", n ? ", " : "");
+    }
+}
+
 /* Before the first step every engine must be up; later one is enough. */
 void driver_check_parts(Driver *d)
 {
@@ -342,6 +377,7 @@ void driver_check_parts(Driver *d)
     bool ready = engines && d->frontend_up && d->trainer_stage == TRAINER_READY;
     if (ready != d->parts_ready) {
         d->parts_ready = ready;
+        d->parts_lost_us = ready ? 0 : clock_wall_us();
         d->ever_ready = d->ever_ready || ready;
         driver_feed(d, ready ? LOOP_EV_PARTS_READY : LOOP_EV_PARTS_LOST, false, NULL);
     }

@@ -22,6 +22,8 @@ enum {
     DRIVER_JOBS_MAX = 64,     /* transactions at once: the fleet's and fences */
     DRIVER_CANARY_TOKENS = 64,
     DRIVER_GRACE_MS = 3000,   /* for children at the end */
+    DRIVER_START_TRIES = 4,   /* of a part that has never come up */
+    DRIVER_LOST_FACTOR = 5,   /* times --startup-timeout without a part ends a run */
     DRIVER_NAME = 32
 };
 
@@ -40,6 +42,7 @@ typedef struct Part { /* a child that the core keeps alive */
     int64_t started_us, due_us; /* due_us: start it then; 0: not waiting */
     int failures;
     bool asked; /* stopped by the operator's restart */
+    char last_line[160]; /* of stderr, for the words about a part that does not start */
 } Part;
 
 typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
@@ -56,6 +59,7 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     int64_t boots[8];       /* wall times of the newest process starts seen */
     int boot_count;
     int fences_failed;
+    int sync_failures;      /* updates in a row that went back because of it */
     char how[96];           /* how its process ended last, what it said */
 } Seat;
 
@@ -117,6 +121,7 @@ struct Driver {
     int open_handles;
     bool shutting, torn_down;
     int64_t slow_due_us, shutdown_due_us, startup_due_us;
+    int64_t parts_lost_us; /* since when the run lacks a part; 0: it has all */
 
     Store *store;
     CtlServer *ctl;
@@ -147,7 +152,7 @@ struct Driver {
     int trainer_failures;
     int64_t trainer_command;
     char *trainer_dir; /* the state that a restart loads */
-    char trainer_how[96];
+    char trainer_how[FAULT_TEXT_MAX];
 
     RolloutJob *batch, *eval; /* batch stays until its step is over */
     bool gate_operator, gate_sync;
@@ -200,6 +205,8 @@ void driver_parts_stop(Driver *d);
 bool driver_parts_gone(const Driver *d);
 void driver_parts_free(Driver *d);
 void driver_check_parts(Driver *d); /* feeds PARTS_READY and PARTS_LOST on a change */
+void driver_parts_missing(const Driver *d, char *out, size_t size);
+void driver_no_start(Driver *d, const char *part, int failures, const char *words);
 void driver_part_restart(Driver *d, Part *part);
 void driver_fleet_events(Driver *d, FleetEvents *events);
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FENCES_MAX = 8 };
+enum { FENCES_MAX = 8, SYNC_FAILURES_MAX = 2, SCORE_MS = 15000 };
 static const int64_t BRING_AGAIN_US = 5000000;
 
 typedef struct SyncMember {
@@ -224,7 +224,8 @@ static void score_step(SyncCall *call, EngineCallKind kind)
 {
     Driver *d = call->job->d;
     EngineCall step = {.kind = kind, .text = kind == ENGINE_PAUSE ? "abort" : NULL,
-                       .ids = d->canary, .id_count = d->canary_count};
+                       .ids = d->canary, .id_count = d->canary_count,
+                       .timeout_ms = kind == ENGINE_SCORE ? SCORE_MS : 0};
     EngineAnswer failed = {.err = ERR_STATE};
     if (fleet_call(d->fleet, call->action.engine, &step, score_answered, call, &failed.fault) !=
         ERR_OK) {
@@ -311,6 +312,11 @@ static void decide(SyncJob *job, const TxnAction *action)
     TxnDecisionFact fact = {.txn = job->id, .t_us = clock_wall_us(), .commit = action->commit,
                             .reason = action->reason};
     store_put_txn_decision(d->store, &fact);
+    for (int i = 0; i < job->count && !job->fence; i++) {
+        Seat *seat = &d->seats[job->members[i].id.engine];
+        bool odd = !action->commit && txn_failed(job->txn, job->members[i].id.engine);
+        seat->sync_failures = action->commit ? 0 : seat->sync_failures + odd;
+    }
     if (!action->commit) {
         driver_event(d, SEVERITY_CRIT, "policy", 0, "transaction %lld goes back to v%lld: %s",
                      (long long)job->id, (long long)job->from, action->reason);
@@ -487,6 +493,39 @@ static bool member_now(const Driver *d, int engine)
            seat->state != ENGINE_STARTING;
 }
 
+/* An engine that was quarantined a moment ago, or for whose sake updates went back twice, stays
+ * out while others can go on without it; fences bring it back later. */
+static bool left_out(const Driver *d, int engine, int64_t now_us)
+{
+    const Seat *seat = &d->seats[engine];
+    return (seat->bring && seat->bring_due_us > now_us) ||
+           seat->sync_failures >= SYNC_FAILURES_MAX;
+}
+
+static int good_members(const Driver *d, int64_t now_us)
+{
+    int good = 0;
+    for (int i = 0; i < d->seat_count; i++) {
+        good += member_now(d, i) && !left_out(d, i, now_us);
+    }
+    return good;
+}
+
+static void leave_out(Driver *d, int engine, int64_t now_us)
+{
+    Seat *seat = &d->seats[engine];
+    seat->sync_failures = 0;
+    if (!seat->bring) {
+        seat->bring = true;
+        seat->bring_due_us = now_us + BRING_AGAIN_US;
+        fleet_set_admitted(d->fleet, engine, false);
+        fleet_hold(d->fleet, engine, false, false, true);
+        driver_route(d, engine, false);
+        driver_event(d, SEVERITY_CRIT, fleet_engine(d->fleet, engine).name, engine + 1,
+                     "fenced: updates went back because of it; the others go on without it");
+    }
+}
+
 static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const char *why)
 {
     SyncJob *job = xcalloc(1, sizeof *job);
@@ -498,8 +537,12 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
     job->again = again;
     job->members = xcalloc((size_t)d->seat_count, sizeof *job->members);
     TxnMember *ids = xcalloc((size_t)d->seat_count, sizeof *ids);
+    int64_t now_us = clock_wall_us();
+    bool choose = only < 0 && good_members(d, now_us) > 0;
     for (int i = 0; i < d->seat_count; i++) {
-        if (member_now(d, i) && (only < 0 || only == i)) {
+        if (choose && member_now(d, i) && left_out(d, i, now_us)) {
+            leave_out(d, i, now_us);
+        } else if (member_now(d, i) && (only < 0 || only == i)) {
             ids[job->count] = (TxnMember){.engine = i, .incarnation = d->seats[i].incarnation};
             job->members[job->count].id = ids[job->count];
             job->count++;

@@ -55,6 +55,7 @@ static void on_exit_trainer(const char *how, void *user)
     (void)str_format(d->trainer_how, sizeof d->trainer_how, "%s", how ? how : "ended");
     driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s; starts again from %s", d->trainer_how,
                  d->trainer_dir);
+    driver_no_start(d, "trainer", d->trainer_failures, d->trainer_how);
     driver_diagnose_tick(d, now_us);
     driver_check_parts(d);
 }
@@ -98,7 +99,8 @@ void driver_trainer_tick(Driver *d, int64_t now_us)
 void driver_trainer_restart(Driver *d, const char *why)
 {
     if (d->trainer) {
-        driver_event(d, SEVERITY_WARN, "trainer", 0, "restarted: %s", why);
+        driver_event(d, d->trainer_stopped ? SEVERITY_INFO : SEVERITY_WARN, "trainer", 0, "%s: %s",
+                     d->trainer_stopped ? "ended" : "restarted", why);
         int pid = trainer_pid(d->trainer);
         if (pid > 0) {
             (void)kill(pid, SIGKILL);
@@ -145,7 +147,9 @@ static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, 
     char why[FAULT_TEXT_MAX * 2];
     (void)str_format(why, sizeof why, "%s%s%s", reply->fault.sentence,
                      reply->fault.hint[0] ? "; " : "", reply->fault.hint);
-    driver_event(d, d->trainer_stopped ? SEVERITY_INFO : SEVERITY_CRIT, "trainer", 0, "%s", why);
+    if (!d->trainer_stopped) {
+        driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", why);
+    }
     driver_feed(d, failed, fatal, reply->fault.sentence);
 }
 

@@ -670,6 +670,16 @@ uint64_t txn_ignored(const Txn *txn)
     return txn->ignored;
 }
 
+bool txn_failed(const Txn *txn, int engine)
+{
+    for (int i = 0; i < txn->count; i++) {
+        if (txn->members[i].id.engine == engine) {
+            return txn->members[i].failed;
+        }
+    }
+    return false;
+}
+
 bool txn_touched(const Txn *txn, int engine)
 {
     for (int i = 0; i < txn->count; i++) {

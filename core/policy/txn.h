@@ -85,6 +85,7 @@ bool txn_over(const Txn *txn, bool *committed);
 TxnPhase txn_phase(const Txn *txn);
 uint64_t txn_ignored(const Txn *txn); /* answers of other attempts or incarnations */
 bool txn_touched(const Txn *txn, int engine); /* APPLY was sent to it */
+bool txn_failed(const Txn *txn, int engine);  /* at a DECIDE to roll back: it is among the odd */
 int64_t txn_default_budget_us(TxnPhase phase);
 /* After a crash: what to do with a transaction of the ledger. Decided commit -> bring every
  * engine to to_version; not decided or rolled back -> from_version. */
