@@ -510,6 +510,10 @@ void trainer_free(Trainer *trainer)
         return;
     }
     trainer->freed = true;
+    uv_stream_t *channel = child_channel(trainer->child);
+    if (channel && !uv_is_closing((const uv_handle_t *)channel)) {
+        uv_read_stop(channel); /* the child outlives this struct until it is reaped */
+    }
     child_free(trainer->child);
     uv_close((uv_handle_t *)&trainer->stall, on_stall_closed);
 }
