@@ -297,6 +297,9 @@ static void on_incarnation(int engine, int64_t incarnation, void *user)
                      "policy", (long long)incarnation);
         driver_sync_engine_lost(d, engine, seat->incarnation);
         driver_rollout_engine_lost(d, engine);
+    } else if (seat->incarnation == 0) {
+        driver_event(d, SEVERITY_INFO, fleet_engine(d->fleet, engine).name, engine + 1,
+                     "answers at %s", fleet_engine(d->fleet, engine).address);
     }
     seat->incarnation = incarnation;
     seat->bring = true;

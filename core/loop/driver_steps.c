@@ -105,6 +105,24 @@ static void step_metrics(Driver *d, int64_t step, const RolloutJob *job)
     }
 }
 
+/* The same line for the console's events: "step 12 done 0.6 s 256 samples reward 0.41". */
+static void step_event(Driver *d, const LoopAction *action, const StepFact *fact)
+{
+    bool whole = strcmp(action->reason, "ok") == 0;
+    char reward[64] = "";
+    char eval[64] = "";
+    if (fact->reward_mean.known) {
+        (void)str_format(reward, sizeof reward, " %lld samples reward %.3f",
+                         (long long)fact->samples, fact->reward_mean.v);
+    }
+    if (fact->eval_reward_mean.known) {
+        (void)str_format(eval, sizeof eval, " eval %.3f", fact->eval_reward_mean.v);
+    }
+    driver_event(d, whole ? SEVERITY_INFO : SEVERITY_WARN, "step", 0, "step %lld %s %.1f s%s%s",
+                 (long long)action->step, whole ? "done" : action->reason,
+                 (double)(fact->t_us - d->step_began_us) / 1e6, reward, eval);
+}
+
 static void end_step(Driver *d, const LoopAction *action)
 {
     int64_t now = clock_wall_us();
@@ -132,6 +150,7 @@ static void end_step(Driver *d, const LoopAction *action)
     count_phase(d, d->phase_now); /* the phase that closes the step is still open */
     d->phase_began_us = now;
     step_metrics(d, action->step, job);
+    step_event(d, action, &fact);
     print_step(d, action, job);
     d->batch = NULL;
     driver_job_free(job);

@@ -402,6 +402,8 @@ static void end(SyncJob *job, const TxnAction *action)
     }
     if (action->commit && !job->fence && job->to != job->from) {
         driver_committed(d, job->to);
+        driver_event(d, SEVERITY_INFO, "policy", 0, "v%lld committed on %d engines, gate closed "
+                     "%.2f s", (long long)job->to, job->count, (double)fact.pause_us / 1e6);
     }
     if (job->fence) {
         if (action->commit && job->count > 0) {
