@@ -3,6 +3,7 @@
 #include "core/serve/engine.h"
 
 #include "core/base/fs.h"
+#include "core/model/tokenizer.h"
 #include "core/model/weights.h"
 #include "tests/serve/rig.h"
 
@@ -268,6 +269,68 @@ static void sampling_and_spans(void)
     CHECK_I64(part_stop(&part), 0);
 }
 
+/* Text by the checkpoint's own tokenizer, the same in one piece and in a stream. */
+static void text_in_and_out(void)
+{
+    char dir[] = "/tmp/rolltop-text-test-XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    char *config = fs_join(dir, "config.json");
+    char *model = fs_join(dir, "model.safetensors");
+    copy_file(GOLDEN "tied/config.json", config, 0);
+    copy_file(GOLDEN "tied/model.safetensors", model, 0);
+    static const char *const special[] = {"<pad>", "<eos>"};
+    CHECK_I64(tokenizer_write_alphabet(dir, special, 2, STR("abcdefghijklmnopqrstuvwxyz 0123456789"
+                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ.,;:+-*/()"), NULL), ERR_OK);
+    const char *argv[] = {"engine", "--port", "0", "--model-path", dir,
+                          "--incremental-streaming-output", NULL};
+    Part part = part_start(engine_main, argv, 1);
+    int port = part.ports[0];
+    cJSON *unary = http_json(port, "POST", "/generate", "{\"text\":\"sort 31\",\"sampling_params\":"
+                             "{\"max_new_tokens\":200,\"ignore_eos\":true,\"seed\":3}}", 200);
+    CHECK_I64(json_num(unary, "meta_info.prompt_tokens"), 7);
+    Tokenizer *tokenizer = NULL;
+    CHECK_I64(tokenizer_load(dir, &tokenizer, NULL), ERR_OK);
+    Text text;
+    text_init(&text, 65536);
+    const cJSON *id = NULL;
+    cJSON_ArrayForEach(id, json_get(unary, "output_ids"))
+    {
+        int32_t one = id->valueint;
+        tokenizer_decode(tokenizer, &one, 1, true, &text);
+    }
+    CHECK(text.n > 10);
+    CHECK_STR(json_str(unary, "text"), text_c(&text));
+    Reply stream = http_ask(port, "POST", "/generate", "{\"text\":\"sort 31\",\"stream\":true,"
+                            "\"sampling_params\":{\"max_new_tokens\":200,\"ignore_eos\":true,"
+                            "\"seed\":3}}");
+    Text pieces;
+    text_init(&pieces, 65536);
+    const char *at = stream.body;
+    for (cJSON *event; (event = sse_next(&at)) != NULL; cJSON_Delete(event)) {
+        text_add_c(&pieces, json_str(event, "text"));
+    }
+    CHECK_STR(text_c(&pieces), text_c(&text));
+    /* A stop string of two characters of that text ends the sample where it first stands. */
+    char stop[3] = {text.p[6], text.p[7], 0};
+    char body[512];
+    (void)str_format(body, sizeof body, "{\"text\":\"sort 31\",\"sampling_params\":{\"seed\":3,"
+                     "\"max_new_tokens\":200,\"ignore_eos\":true,\"stop\":\"%s\"}}", stop);
+    cJSON *stopped = http_json(port, "POST", "/generate", body, 200);
+    CHECK_STR(json_str(stopped, "meta_info.finish_reason.matched"), stop);
+    const char *found = strstr(text_c(&text), stop);
+    CHECK_I64(strlen(json_str(stopped, "text")), found - text.p);
+    cJSON_Delete(stopped);
+    cJSON_Delete(unary);
+    reply_free(&stream);
+    text_free(&pieces);
+    text_free(&text);
+    tokenizer_free(tokenizer);
+    free(config);
+    free(model);
+    CHECK_I64(fs_remove_tree(dir, NULL), ERR_OK);
+    CHECK_I64(part_stop(&part), 0);
+}
+
 int main(void)
 {
     RUN(tied_model);
@@ -275,5 +338,6 @@ int main(void)
     RUN(little_memory);
     RUN(checkpoints);
     RUN(sampling_and_spans);
+    RUN(text_in_and_out);
     return test_end();
 }
