@@ -235,34 +235,52 @@ static Err answer_chance(Learner *learner, const Warmup *w, size_t batch, double
     return err;
 }
 
+/* Fills the learner's rows with examples of the next step. */
+static void warmup_draw(Warmup *w, size_t batch, Rng *rng)
+{
+    for (size_t i = 0; i < batch; i++) {
+        const SftExample *e = &w->examples[rng_below(rng, w->count)];
+        w->tokens[i] = e->tokens;
+        w->counts[i] = (size_t)e->count;
+        w->masks[i] = w->mask;
+    }
+}
+
+/* The chance is a pass of its own, so it is asked for only near the goal: while the last step's
+ * loss puts the chance of a middling example below an eighth of it, the mean is not there yet. */
+static bool warmup_is_near(const DemoRecipe *recipe, const Warmup *w, double loss)
+{
+    double answer = (double)(w->examples[0].count - w->examples[0].loss_from);
+    return exp(-loss * answer) > recipe->warmup_goal / 8.0;
+}
+
 static Err warmup_run(const DemoRecipe *recipe, Learner *learner, Warmup *w, Rng *rng, int *steps,
                       double *chance, Fault *fault)
 {
     size_t batch = (size_t)recipe->warmup_batch;
+    double loss = INFINITY;
     *chance = 0.0;
-    for (*steps = 0; *steps < recipe->warmup_max && *chance < recipe->warmup_goal; ++*steps) {
-        for (size_t i = 0; i < batch; i++) {
-            const SftExample *e = &w->examples[rng_below(rng, w->count)];
-            w->tokens[i] = e->tokens;
-            w->counts[i] = (size_t)e->count;
-            w->masks[i] = w->mask;
-        }
+    for (*steps = 0; *steps < recipe->warmup_max; ++*steps) {
         LearnerMetrics metrics;
-        /* Judged on the examples of the step, before it learns from them. */
-        Err err = answer_chance(learner, w, batch, chance, fault);
-        if (!err && *chance < recipe->warmup_goal) {
-            err = learner_sft(learner, w->tokens, w->masks, w->counts, batch, &metrics, fault);
+        Err err = ERR_OK;
+        warmup_draw(w, batch, rng);
+        if (warmup_is_near(recipe, w, loss)) {
+            /* Judged on the examples of the step, before it learns from them. */
+            err = answer_chance(learner, w, batch, chance, fault);
         }
+        if (!err && *chance >= recipe->warmup_goal) {
+            return ERR_OK;
+        }
+        err = err ? err : learner_sft(learner, w->tokens, w->masks, w->counts, batch, &metrics,
+                                      fault);
         if (err) {
             return err;
         }
+        loss = learner_metric(&metrics, "train/loss", INFINITY);
     }
-    if (*chance < recipe->warmup_goal) {
-        return fault_set(fault, ERR_STATE, "try another --seed",
-                         "the warm-up of the demo's model stopped at %g after %d steps", *chance,
-                         *steps);
-    }
-    return ERR_OK;
+    return fault_set(fault, ERR_STATE, "try another --seed",
+                     "the warm-up of the demo's model stopped at %g after %d steps", *chance,
+                     *steps);
 }
 
 static Err warm_up(const DemoRecipe *recipe, const uint64_t *numbers, const char *base, Rng *rng,

@@ -505,36 +505,65 @@ Err learner_sft(Learner *learner, const int32_t *const *tokens, const uint8_t *c
     return err;
 }
 
+static Err score_check(const Learner *learner, const int32_t *tokens, size_t count, size_t index,
+                       Fault *fault)
+{
+    int vocab = graph_config(learner->graph)->vocab;
+    size_t room = (size_t)learner->config.max_tokens_per_pass;
+    if (count == 0 || count > room) {
+        return fault_set(fault, ERR_LIMIT, "raise --max-tokens-per-gpu",
+                         "sequence %zu has %zu tokens, one pass takes 1 … %zu", index, count,
+                         room);
+    }
+    for (size_t t = 0; t < count; t++) {
+        if (tokens[t] < 0 || tokens[t] >= vocab) {
+            return fault_set(fault, ERR_ARG, NULL, "sequence %zu has token %d, the vocabulary has "
+                             "%d", index, (int)tokens[t], vocab);
+        }
+    }
+    return ERR_OK;
+}
+
+/* Packs sequences from `first` on into one pass; returns the first that has no room. */
+static size_t score_pack(const Learner *learner, const int32_t *const *tokens,
+                         const size_t *counts, size_t first, size_t end, int32_t *packed,
+                         int32_t *starts)
+{
+    size_t room = (size_t)learner->config.max_tokens_per_pass;
+    size_t at = 0;
+    size_t i = first;
+    for (; i < end && at + counts[i] <= room; i++) {
+        starts[i - first] = (int32_t)at;
+        memcpy(packed + at, tokens[i], counts[i] * sizeof *packed);
+        at += counts[i];
+    }
+    starts[i - first] = (int32_t)at;
+    return i;
+}
+
 Err learner_score(Learner *learner, const int32_t *const *tokens, const size_t *counts,
                   size_t count, float temperature, float *out, Fault *fault)
 {
     size_t room = (size_t)learner->config.max_tokens_per_pass;
     float *logp = xcalloc(room, sizeof *logp);
-    int vocab = graph_config(learner->graph)->vocab;
+    int32_t *packed = xcalloc(room, sizeof *packed);
+    int32_t *starts = xcalloc(room + 1, sizeof *starts);
     Err err = ERR_OK;
     for (size_t i = 0; i < count && !err; i++) {
-        if (counts[i] == 0 || counts[i] > room) {
-            err = fault_set(fault, ERR_LIMIT, "raise --max-tokens-per-gpu",
-                            "sequence %zu has %zu tokens, one pass takes 1 … %zu", i, counts[i],
-                            room);
-            break;
-        }
-        for (size_t t = 0; t < counts[i] && !err; t++) {
-            if (tokens[i][t] < 0 || tokens[i][t] >= vocab) {
-                err = fault_set(fault, ERR_ARG, NULL, "sequence %zu has token %d, the vocabulary "
-                                "has %d", i, (int)tokens[i][t], vocab);
-            }
-        }
-        int32_t starts[2] = {0, (int32_t)counts[i]};
-        PackedBatch packed = {tokens[i], starts, 1, (int)counts[i]};
-        if (!err) {
-            err = graph_forward(learner->graph, &packed, temperature, false, logp, NULL, fault);
-        }
-        if (!err) {
-            memcpy(out, logp + 1, (counts[i] - 1) * sizeof *out);
+        err = score_check(learner, tokens[i], counts[i], i, fault);
+    }
+    for (size_t first = 0; first < count && !err;) {
+        size_t end = score_pack(learner, tokens, counts, first, count, packed, starts);
+        PackedBatch batch = {packed, starts, (int)(end - first), starts[end - first]};
+        err = graph_forward(learner->graph, &batch, temperature, false, logp, NULL, fault);
+        for (size_t i = first; i < end && !err; i++) {
+            memcpy(out, logp + starts[i - first] + 1, (counts[i] - 1) * sizeof *out);
             out += counts[i] - 1;
         }
+        first = end;
     }
+    free(starts);
+    free(packed);
     free(logp);
     return err;
 }

@@ -409,6 +409,39 @@ static void supervised_steps_learn(void)
     learner_free(learner);
 }
 
+/* Many sequences in one call are packed into few passes; each has the log-probs it has alone. */
+static void scores_of_many(void)
+{
+    TrainerConfig config = config_make(MODEL);
+    config.max_tokens_per_pass = 40;
+    Learner *learner = learner_make(&config);
+    Batch batch;
+    batch_make(&batch, 9);
+    const int32_t *rows[SAMPLES];
+    size_t counts[SAMPLES];
+    float all[SAMPLES * LENGTH];
+    for (size_t i = 0; i < SAMPLES; i++) {
+        rows[i] = batch.tokens[i];
+        counts[i] = batch.samples[i].prompt_count + batch.samples[i].response_count;
+    }
+    CHECK_I64(learner_score(learner, rows, counts, SAMPLES, 0.7f, all, NULL), ERR_OK);
+    size_t at = 0;
+    double top = 0.0;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        float alone[LENGTH];
+        CHECK_I64(learner_score(learner, &rows[i], &counts[i], 1, 0.7f, alone, NULL), ERR_OK);
+        for (size_t t = 0; t + 1 < counts[i]; t++) {
+            top = fmax(top, fabs((double)all[at++] - (double)alone[t]));
+        }
+    }
+    CHECK(top < 1e-4);
+    Fault fault = {0};
+    counts[SAMPLES - 1] = 41;
+    CHECK_I64(learner_score(learner, rows, counts, SAMPLES, 0.7f, all, &fault), ERR_LIMIT);
+    CHECK_STR(fault.sentence, "sequence 7 has 41 tokens, one pass takes 1 … 40");
+    learner_free(learner);
+}
+
 int main(void)
 {
     char path[] = "/tmp/rolltop-learner-XXXXXX";
@@ -426,6 +459,7 @@ int main(void)
     RUN(published_policies);
     RUN(bad_requests_are_named);
     RUN(supervised_steps_learn);
+    RUN(scores_of_many);
     fs_remove_tree(root, NULL);
     return test_end();
 }
