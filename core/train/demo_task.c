@@ -353,7 +353,7 @@ Err demo_task_make(const char *dir, uint64_t seed, int threads, DemoTask *out, F
         .max_response_len = recipe.digits + 3,
         .eval_interval = 5,
         .max_steps = 400,
-        .lr = 3e-4,
+        .lr = 2e-4,
         .reached = 0.9,
         .eval_prompts = recipe.eval_prompts,
     };
