@@ -139,7 +139,7 @@ static void do_update(Command *c)
         return;
     }
     if (driver_syncing(d)) {
-        answer(c, true, "done", "a policy update is under way; it brings every engine to one policy");
+        answer(c, true, "done", "an update is under way; it brings every engine to one policy");
         return;
     }
     d->again_command = c->id;
@@ -181,7 +181,8 @@ static void do_abort(Command *c)
 
 static void do_stop(Command *c, bool at_once)
 {
-    answer(c, true, "accepted", at_once ? "stops at once" : "stops cleanly; nothing durable is lost");
+    answer(c, true, "accepted",
+           at_once ? "stops at once" : "stops cleanly; nothing durable is lost");
     driver_feed(c->d, at_once ? LOOP_EV_STOP_NOW : LOOP_EV_STOP, false, c->who);
 }
 

@@ -158,7 +158,8 @@ static void on_part_exit(Child *child, int64_t status, int signal, void *user)
     }
     part->asked = false;
     if (!served) {
-        driver_no_start(d, part_word(part), part->failures, part->last_line[0] ? part->last_line : how);
+        const char *words = part->last_line[0] ? part->last_line : how;
+        driver_no_start(d, part_word(part), part->failures, words);
     }
     driver_diagnose_tick(d, now_us); /* it may be back before the next second */
     driver_check_parts(d);
@@ -275,7 +276,8 @@ static void on_state(int engine, EngineState before, EngineState now, const char
         (void)str_format(seat->how, sizeof seat->how, "%s", reason);
     }
     if (now == ENGINE_DEAD || now == ENGINE_GONE) {
-        driver_event(d, asked ? SEVERITY_INFO : SEVERITY_CRIT, fleet_engine(d->fleet, engine).name, engine + 1, "%s: %s",
+        driver_event(d, asked ? SEVERITY_INFO : SEVERITY_CRIT,
+                     fleet_engine(d->fleet, engine).name, engine + 1, "%s: %s",
                      engine_state_name(now), reason ? reason : "");
         seat->bring = true;
         driver_route(d, engine, false);

@@ -93,8 +93,8 @@ static void close_open_incidents(Driver *d)
         cJSON *row = NULL;
         char sql[224];
         (void)str_format(sql, sizeof sql,
-                         "select incident_id, onset_us, class, severity, engine, evidence, next_key "
-                         "from incident where ended_us is null and incident_id > %lld "
+                         "select incident_id, onset_us, class, severity, engine, evidence, "
+                         "next_key from incident where ended_us is null and incident_id > %lld "
                          "order by incident_id limit 1", (long long)closed);
         if (one_row(d->config->log_path, sql, &row, NULL) != ERR_OK || !row) {
             return;

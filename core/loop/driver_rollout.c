@@ -182,7 +182,8 @@ static void score(RolloutJob *job, int64_t sample)
         const RolloutSample *found = sample_of(job, sample);
         text = found ? found->text : text;
     }
-    RewardInput input = {.response = text, .label = row->label, .metadata = row->metadata};
+    RewardInput input = {.response = text, .label = row->label, .metadata = row->metadata,
+                         .label_kind = row->label_kind};
     const char *type = s->rm_type;
     cJSON *metadata = NULL;
     if (row->metadata.n > 2 &&

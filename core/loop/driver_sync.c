@@ -1,298 +1,20 @@
 /* Carries out policy transactions: the fleet's (the loop's SYNC, an operator's update) and fences
  * (one engine that came back or failed, brought to the committed policy before it may serve).
  * The fleet's transaction and fences never run at the same time. */
-#include "core/loop/driver_private.h"
+#include "core/loop/driver_sync_private.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { FENCES_MAX = 8, SYNC_FAILURES_MAX = 2, SCORE_MS = 15000 };
+enum { FENCES_MAX = 8, SYNC_FAILURES_MAX = 2 };
 static const int64_t BRING_AGAIN_US = 5000000;
-
-typedef struct SyncMember {
-    TxnMember id;
-    bool out; /* lost or quarantined */
-} SyncMember;
-
-struct SyncJob {
-    Driver *d;
-    Txn *txn;
-    SyncMember *members;
-    int count, calls; /* calls: answers that still come and point here */
-    int64_t id, from, to, gate_us;
-    bool fence, again, over, committed, rolled_back, bad_artifact, pumping;
-};
-
-typedef struct SyncCall {
-    SyncJob *job;
-    TxnAction action;
-    int64_t sent_us;
-    bool continued;       /* SCORE: the engine runs for its canary */
-    EngineAnswer *scored; /* SCORE: kept while the engine is paused again */
-} SyncCall;
-
-typedef struct CheckWork { /* the artifact check runs beside the loop: it reads every byte */
-    uv_work_t work;
-    SyncJob *job;
-    TxnAction action;
-    char *dir;
-    const Artifact *previous;
-    double norm_jump;
-    Artifact artifact;
-    Err err;
-    Fault fault;
-    int64_t sent_us;
-} CheckWork;
 
 static void pump(SyncJob *job);
 
-static TxnAnswer answer_to(const TxnAction *action, bool ok, const char *detail)
-{
-    return (TxnAnswer){.kind = action->kind, .engine = action->engine, .seq = action->seq,
-                       .incarnation = action->incarnation, .ok = ok, .detail = detail,
-                       .version = -1};
-}
-
-static void give(SyncJob *job, const TxnAnswer *answer)
+void sync_give(SyncJob *job, const TxnAnswer *answer)
 {
     txn_answer(job->txn, answer, clock_wall_us());
     pump(job);
-}
-
-static void ledger(SyncJob *job, const TxnAction *action, bool ok, int64_t sent_us,
-                   const char *detail)
-{
-    int64_t now = clock_wall_us();
-    TxnAnswerFact fact = {.txn = job->id, .engine = action->engine + 1,
-                          .incarnation = action->incarnation, .t_us = now,
-                          .took_us = now - sent_us, .phase = action->phase, .ok = ok,
-                          .detail = detail};
-    store_put_txn_answer(job->d->store, &fact);
-}
-
-/* ---- the artifact ------------------------------------------------------------------------- */
-
-static void check_work(uv_work_t *work)
-{
-    CheckWork *check = work->data;
-    check->err = artifact_check(check->dir, check->previous, check->norm_jump, &check->artifact,
-                                &check->fault);
-}
-
-static void policy_state(Driver *d, int64_t version, int64_t txn, PolicyState state,
-                         const char *reason)
-{
-    PolicyStateFact fact = {.version = version, .t_us = clock_wall_us(), .txn = txn,
-                            .state = state, .reason = reason};
-    store_put_policy_state(d->store, &fact);
-}
-
-static void checked(uv_work_t *work, int status)
-{
-    CheckWork *check = work->data;
-    SyncJob *job = check->job;
-    Driver *d = job->d;
-    job->calls--;
-    bool ok = status == 0 && check->err == ERR_OK;
-    char detail[FAULT_TEXT_MAX + 64];
-    if (ok) {
-        (void)str_format(detail, sizeof detail, "%d tensors, %lld bytes, digest %s",
-                         check->artifact.tensors, (long long)check->artifact.bytes,
-                         check->artifact.digest);
-        if (d->has_pending) {
-            artifact_free(&d->pending_artifact);
-        }
-        d->pending_artifact = check->artifact;
-        d->has_pending = true;
-    } else {
-        (void)str_format(detail, sizeof detail, "%s", check->fault.sentence);
-        job->bad_artifact = true;
-        policy_state(d, check->action.version, job->id, POLICY_REJECTED, detail);
-        driver_event(d, SEVERITY_CRIT, "policy", 0, "v%lld refused: %s",
-                     (long long)check->action.version, detail);
-    }
-    ledger(job, &check->action, ok, check->sent_us, detail);
-    TxnAnswer answer = answer_to(&check->action, ok, detail);
-    free(check->dir);
-    give(job, &answer);
-    free(check);
-}
-
-static void check_artifact(SyncJob *job, const TxnAction *action)
-{
-    Driver *d = job->d;
-    if (action->version == job->from) { /* it was checked when it was committed */
-        TxnAnswer answer = answer_to(action, true, "committed before");
-        give(job, &answer);
-        return;
-    }
-    policy_state(d, action->version, job->id, POLICY_APPLYING, NULL);
-    CheckWork *check = xcalloc(1, sizeof *check);
-    check->work.data = check;
-    check->job = job;
-    check->action = *action;
-    check->dir = driver_path(d, "policies", "v", action->version);
-    check->previous = d->has_artifact ? &d->committed_artifact : NULL;
-    check->norm_jump = d->config->norm_jump;
-    check->sent_us = clock_wall_us();
-    job->calls++;
-    if (uv_queue_work(&d->uv, &check->work, check_work, checked) != 0) {
-        check->err = ERR_MEMORY;
-        checked(&check->work, -1);
-    }
-}
-
-/* ---- calls to engines --------------------------------------------------------------------- */
-
-static void hold_for(Driver *d, const TxnAction *action)
-{
-    bool loading = action->kind == TXN_ACT_APPLY;
-    bool on = action->kind != TXN_ACT_CONTINUE;
-    Seat *seat = &d->seats[action->engine];
-    fleet_hold(d->fleet, action->engine, on || seat->paused, loading, false);
-}
-
-static bool unsupported(const EngineAnswer *a)
-{
-    return a->err == ERR_UNSUPPORTED || a->status == 404 || a->status == 501 || a->status == 405;
-}
-
-static void engine_answered(const EngineAnswer *a, void *user)
-{
-    SyncCall *call = user;
-    SyncJob *job = call->job;
-    job->calls--;
-    bool ok = a->err == ERR_OK;
-    char detail[192];
-    (void)str_format(detail, sizeof detail, "%s",
-                     ok ? a->outcome : a->fault.sentence[0] ? a->fault.sentence : a->outcome);
-    TxnAnswer answer = answer_to(&call->action, ok, detail);
-    answer.unsupported = !ok && unsupported(a);
-    if (call->action.kind == TXN_ACT_READ_VERSION && ok) {
-        answer.version = a->weight_version;
-        (void)str_format(detail, sizeof detail, "version %lld", (long long)a->weight_version);
-    } else if (call->action.kind == TXN_ACT_CHECKSUM && ok) {
-        answer.digest = a->text;
-        (void)str_format(detail, sizeof detail, "checksum %s", a->text);
-    } else if (call->action.kind == TXN_ACT_SCORE && ok) {
-        answer.logprobs = a->logprobs;
-        answer.logprob_count = a->logprob_count;
-        (void)str_format(detail, sizeof detail, "canary of %d log-probs", a->logprob_count);
-    }
-    if (answer.unsupported) {
-        (void)str_format(detail, sizeof detail, "not offered by the engine");
-    }
-    ledger(job, &call->action, ok || answer.unsupported, call->sent_us, detail);
-    if (!job->over) {
-        give(job, &answer);
-    }
-    free(call);
-}
-
-/* A paused engine holds every generation request, the canary too. So its score is taken between a
- * continue and a pause: the gate is closed and the engine gets no work, only the canary runs. */
-static void score_step(SyncCall *call, EngineCallKind kind);
-
-static void score_answered(const EngineAnswer *a, void *user)
-{
-    SyncCall *call = user;
-    if (call->scored) { /* paused again: the score counts, unless that failed */
-        EngineAnswer *scored = call->scored;
-        call->scored = NULL;
-        if (a->err != ERR_OK && scored->err == ERR_OK) {
-            *scored = *a;
-        }
-        engine_answered(scored, call);
-        free(scored);
-        return;
-    }
-    if (!call->continued) {
-        call->continued = true;
-        if (a->err != ERR_OK || call->job->over) {
-            engine_answered(a, call);
-        } else {
-            score_step(call, ENGINE_SCORE);
-        }
-        return;
-    }
-    call->scored = xcalloc(1, sizeof *call->scored);
-    *call->scored = *a;
-    score_step(call, ENGINE_PAUSE);
-}
-
-static void score_step(SyncCall *call, EngineCallKind kind)
-{
-    Driver *d = call->job->d;
-    EngineCall step = {.kind = kind, .text = kind == ENGINE_PAUSE ? "abort" : NULL,
-                       .ids = d->canary, .id_count = d->canary_count,
-                       .timeout_ms = kind == ENGINE_SCORE ? SCORE_MS : 0};
-    EngineAnswer failed = {.err = ERR_STATE};
-    if (fleet_call(d->fleet, call->action.engine, &step, score_answered, call, &failed.fault) !=
-        ERR_OK) {
-        EngineAnswer *scored = call->scored;
-        call->scored = NULL;
-        engine_answered(&failed, call);
-        free(scored);
-    }
-}
-
-static void call_score(SyncJob *job, const TxnAction *action)
-{
-    SyncCall *call = xcalloc(1, sizeof *call);
-    *call = (SyncCall){.job = job, .action = *action, .sent_us = clock_wall_us()};
-    job->calls++;
-    score_step(call, ENGINE_CONTINUE);
-}
-
-static void call_engine(SyncJob *job, const TxnAction *action)
-{
-    Driver *d = job->d;
-    EngineCall call = {.version = action->version};
-    char *dir = NULL;
-    switch (action->kind) {
-    case TXN_ACT_PAUSE: call.kind = ENGINE_PAUSE; call.text = "abort"; break;
-    case TXN_ACT_FLUSH: call.kind = ENGINE_FLUSH; break;
-    case TXN_ACT_APPLY:
-        call.kind = ENGINE_UPDATE_DISK;
-        call.text = dir = driver_path(d, "policies", "v", action->version);
-        break;
-    case TXN_ACT_READ_VERSION: call.kind = ENGINE_MODEL_INFO; break;
-    case TXN_ACT_CHECKSUM: call.kind = ENGINE_CHECKSUM; break;
-    case TXN_ACT_SCORE: call_score(job, action); return;
-    case TXN_ACT_CONTINUE: call.kind = ENGINE_CONTINUE; break;
-    case TXN_ACT_CLOSE_GATE:
-    case TXN_ACT_CHECK:
-    case TXN_ACT_DECIDE:
-    case TXN_ACT_QUARANTINE:
-    case TXN_ACT_OPEN_GATE:
-    case TXN_ACT_END:
-        return; /* not calls to an engine */
-    }
-    hold_for(d, action);
-    SyncCall *context = xcalloc(1, sizeof *context);
-    *context = (SyncCall){.job = job, .action = *action, .sent_us = clock_wall_us()};
-    Fault fault = {0};
-    job->calls++;
-    if (fleet_call(d->fleet, action->engine, &call, engine_answered, context, &fault) != ERR_OK) {
-        job->calls--;
-        ledger(job, action, false, context->sent_us, fault.sentence);
-        TxnAnswer answer = answer_to(action, false, fault.sentence);
-        give(job, &answer);
-        free(context);
-    }
-    free(dir);
-}
-
-/* A canary needs two tokens. */
-static bool answered_without_call(SyncJob *job, const TxnAction *action)
-{
-    if (action->kind != TXN_ACT_SCORE || job->d->canary_count >= 2) {
-        return false;
-    }
-    TxnAnswer answer = answer_to(action, false, NULL);
-    answer.unsupported = true;
-    give(job, &answer);
-    return true;
 }
 
 /* ---- decisions ---------------------------------------------------------------------------- */
@@ -301,8 +23,8 @@ static void decision_durable(void *arg)
 {
     SyncCall *call = arg;
     call->job->calls--;
-    TxnAnswer answer = answer_to(&call->action, true, NULL);
-    give(call->job, &answer);
+    TxnAnswer answer = sync_answer_to(&call->action, true, NULL);
+    sync_give(call->job, &answer);
     free(call);
 }
 
@@ -394,7 +116,7 @@ static void end(SyncJob *job, const TxnAction *action)
                        .pause_us = job->gate_us > 0 ? now - job->gate_us : 0};
     store_put_txn_end(d->store, &fact);
     if (job->to != job->from) {
-        policy_state(d, job->to, job->id,
+        sync_policy_state(d, job->to, job->id,
                      action->commit      ? POLICY_COMMITTED
                      : job->bad_artifact ? POLICY_REJECTED
                                          : POLICY_ROLLED_BACK,
@@ -426,7 +148,7 @@ static void end(SyncJob *job, const TxnAction *action)
 static void act(SyncJob *job, const TxnAction *action)
 {
     Driver *d = job->d;
-    TxnAnswer answer = answer_to(action, true, NULL);
+    TxnAnswer answer = sync_answer_to(action, true, NULL);
     switch (action->kind) {
     case TXN_ACT_CLOSE_GATE:
         job->gate_us = clock_wall_us();
@@ -434,9 +156,9 @@ static void act(SyncJob *job, const TxnAction *action)
             d->gate_sync = true;
             driver_update_gate(d);
         }
-        give(job, &answer);
+        sync_give(job, &answer);
         break;
-    case TXN_ACT_CHECK: check_artifact(job, action); break;
+    case TXN_ACT_CHECK: sync_check_artifact(job, action); break;
     case TXN_ACT_PAUSE:
     case TXN_ACT_FLUSH:
     case TXN_ACT_APPLY:
@@ -444,9 +166,7 @@ static void act(SyncJob *job, const TxnAction *action)
     case TXN_ACT_CHECKSUM:
     case TXN_ACT_SCORE:
     case TXN_ACT_CONTINUE:
-        if (!answered_without_call(job, action)) {
-            call_engine(job, action);
-        }
+        sync_call(job, action);
         break;
     case TXN_ACT_DECIDE:
         job->rolled_back = !action->commit;
@@ -459,7 +179,7 @@ static void act(SyncJob *job, const TxnAction *action)
         }
         admit_members(job);
         driver_update_gate(d);
-        give(job, &answer);
+        sync_give(job, &answer);
         break;
     case TXN_ACT_END: end(job, action); break;
     }
@@ -550,7 +270,8 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
             job->count++;
         }
     }
-    bool exact = d->config->publish_dtype == MODEL_F32;
+    /* Ours compute in FP32 on the very weights that were trained; others may do so in BF16. */
+    bool exact = d->config->local_engines > 0 && !d->config->trainer_command;
     TxnConfig config = {.txn = job->id, .from_version = job->from, .to_version = to,
                         .apply_retries = 1, .flush_retries = 20,
                         .canary_tolerance = exact ? 0.05F : 0.3F};

@@ -246,8 +246,9 @@ static void failed(Loop *loop, const LoopEvent *event)
         return;
     }
     char reason[256];
-    (void)str_format(reason, sizeof reason, "%s failed%s%s", loop_phase_name(activity_phase[activity]),
-                     event->detail ? ": " : "", event->detail ? event->detail : "");
+    (void)str_format(reason, sizeof reason, "%s failed%s%s",
+                     loop_phase_name(activity_phase[activity]), event->detail ? ": " : "",
+                     event->detail ? event->detail : "");
     loop->tries = 0;
     if (loop->config.hold_on_failure) {
         loop->next = activity;
