@@ -80,6 +80,7 @@ static void core_daemon(RunPlan *plan, int note_fd)
         _exit(APP_USAGE);
     }
     plan->config.lines = stdout;
+    plan->config.loop.hold_on_failure = true; /* somebody watches */
     int status = APP_FAILED;
     Err err = loop_run(&plan->config, note_ready, &note, &status, &fault);
     if (err != ERR_OK) {

@@ -30,7 +30,8 @@ static Err check_required(const RunFlags *f, Fault *fault)
 {
     Err err = need(f->hf_checkpoint, "hf-checkpoint", "name a Hugging Face directory", fault);
     err = err ? err : need(f->prompt_data, "prompt-data", "name a .jsonl file", fault);
-    err = err ? err : need(f->rollout_batch_size > 0, "rollout-batch-size", "prompts a step", fault);
+    err = err ? err
+              : need(f->rollout_batch_size > 0, "rollout-batch-size", "prompts a step", fault);
     err = err ? err : need(f->max_response_len > 0, "rollout-max-response-len", "tokens", fault);
     err = err ? err : need(f->rm_type, "rm-type", "digits, exact, f1, math or random", fault);
     if (err == ERR_OK && !f->num_rollout_given && f->num_epoch == 0) {
@@ -57,11 +58,17 @@ static Err check_pairs(const RunFlags *f, Fault *fault)
                          f->eval_prompt_data.count);
     }
     if (f->save_interval > 0 && !f->save) {
-        return fault_set(fault, ERR_ARG, "give --save DIR", "--save-interval is set, --save is not");
+        return fault_set(fault, ERR_ARG, "give --save DIR",
+                         "--save-interval is set, --save is not");
     }
     if (strcmp(f->update_weight_mode, "full") != 0) {
         return fault_set(fault, ERR_UNSUPPORTED, "use --update-weight-mode full",
                          "--update-weight-mode %s is not built yet", f->update_weight_mode);
+    }
+    if (strcmp(f->update_weight_transport, "disk") != 0 &&
+        strcmp(f->update_weight_transport, "nccl") != 0) {
+        return fault_set(fault, ERR_ARG, "use disk", "--update-weight-transport %s is not known",
+                         f->update_weight_transport);
     }
     if (f->stop_at_given && f->eval_interval == 0) {
         return fault_set(fault, ERR_ARG, "give --eval-interval",
@@ -386,6 +393,7 @@ static void fill_training(RunPlan *plan)
                                        ? samples / f->num_steps_per_rollout
                                        : 0;
     c->trainer.max_tokens_per_pass = f->max_tokens_per_gpu > 0 ? (int)f->max_tokens_per_gpu : 8192;
+    c->trainer.bf16_weights = c->publish_dtype == MODEL_BF16;
     c->trainer.seed = (uint64_t)f->seed;
     c->keep_policies = f->keep_policies;
     c->norm_jump = f->norm_jump;

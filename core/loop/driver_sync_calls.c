@@ -12,7 +12,8 @@ typedef struct CheckWork { /* the artifact check runs beside the loop: it reads 
     SyncJob *job;
     TxnAction action;
     char *dir;
-    const Artifact *previous;
+    Artifact previous; /* a copy: the committed one may change while this runs */
+    bool has_previous;
     double norm_jump;
     Artifact artifact;
     Err err;
@@ -43,7 +44,8 @@ static void ledger(SyncJob *job, const TxnAction *action, bool ok, int64_t sent_
 static void check_work(uv_work_t *work)
 {
     CheckWork *check = work->data;
-    check->err = artifact_check(check->dir, check->previous, check->norm_jump, &check->artifact,
+    const Artifact *previous = check->has_previous ? &check->previous : NULL;
+    check->err = artifact_check(check->dir, previous, check->norm_jump, &check->artifact,
                                 &check->fault);
 }
 
@@ -82,8 +84,22 @@ static void checked(uv_work_t *work, int status)
     ledger(job, &check->action, ok, check->sent_us, detail);
     TxnAnswer answer = sync_answer_to(&check->action, ok, detail);
     free(check->dir);
+    if (check->has_previous) {
+        artifact_free(&check->previous);
+    }
     sync_give(job, &answer);
     free(check);
+}
+
+static void copy_artifact(const Artifact *from, Artifact *to)
+{
+    *to = *from;
+    to->norms = NULL;
+    if (from->norms) {
+        size_t count = (size_t)model_tensor_count(&from->config);
+        to->norms = xcalloc(count, sizeof *to->norms);
+        memcpy(to->norms, from->norms, count * sizeof *to->norms);
+    }
 }
 
 void sync_check_artifact(SyncJob *job, const TxnAction *action)
@@ -100,7 +116,10 @@ void sync_check_artifact(SyncJob *job, const TxnAction *action)
     check->job = job;
     check->action = *action;
     check->dir = driver_path(d, "policies", "v", action->version);
-    check->previous = d->has_artifact ? &d->committed_artifact : NULL;
+    check->has_previous = d->has_artifact;
+    if (d->has_artifact) {
+        copy_artifact(&d->committed_artifact, &check->previous);
+    }
     check->norm_jump = d->config->norm_jump;
     check->sent_us = clock_wall_us();
     job->calls++;
