@@ -1,4 +1,4 @@
-/* Generated tables (make_unicode_data.py); private to unicode.c. */
+/* Generated tables (tests/data/unicode/make_unicode_data.py); private to unicode.c. */
 #ifndef ROLLTOP_MODEL_UNICODE_DATA_H
 #define ROLLTOP_MODEL_UNICODE_DATA_H
 
