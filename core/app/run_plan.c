@@ -394,6 +394,7 @@ static void fill_training(RunPlan *plan)
                                        : 0;
     c->trainer.max_tokens_per_pass = f->max_tokens_per_gpu > 0 ? (int)f->max_tokens_per_gpu : 8192;
     c->trainer.bf16_weights = c->publish_dtype == MODEL_BF16;
+    c->trainer.bf16_weights = c->publish_dtype == MODEL_BF16;
     c->trainer.seed = (uint64_t)f->seed;
     c->keep_policies = f->keep_policies;
     c->norm_jump = f->norm_jump;

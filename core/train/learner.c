@@ -50,6 +50,10 @@ Err learner_new(const TrainerConfig *config, Learner **out, Fault *fault)
         err = fs_exists(moments) ? adamw_load(learner->adamw, config->load_dir, fault) : ERR_OK;
         free(moments);
     }
+    if (!err && config->bf16_weights) {
+        err = masters_new(learner->graph, &learner->masters, fault);
+        masters_hide(learner->masters);
+    }
     if (err) {
         learner_free(learner);
         return err;
@@ -64,6 +68,7 @@ void learner_free(Learner *learner)
         return;
     }
     learner_drop_files(learner);
+    masters_free(learner->masters);
     adamw_free(learner->adamw);
     graph_free(learner->reference);
     graph_free(learner->graph);
@@ -351,7 +356,9 @@ static Err step_run(Learner *learner, LearnerBatch *b, size_t first, size_t end,
         }
     }
     double grad_norm = 0.0;
+    masters_show(learner->masters);
     Err err = adamw_step(learner->adamw, &grad_norm, fault);
+    masters_hide(learner->masters);
     if (!err) {
         step_metrics(&learner->config.loss, &sum, grad_norm, metrics);
     }

@@ -84,7 +84,10 @@ static Err sync_parent(const char *dir, Fault *fault)
 
 Err learner_write(Learner *learner, ModelDtype dtype, bool state, const char *dir, Fault *fault)
 {
+    Masters *masters = state ? learner->masters : NULL; /* a policy is what the passes compute */
+    masters_show(masters);
     Err err = graph_save(learner->graph, dtype, dir, fault);
+    masters_hide(masters);
     for (int i = 0; i < LEARNER_FILES && !err; i++) {
         err = put_file(&learner->files[i], dir, kept_files[i], fault);
     }

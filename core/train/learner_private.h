@@ -3,6 +3,7 @@
 #define ROLLTOP_TRAIN_LEARNER_PRIVATE_H
 
 #include "core/train/learner.h"
+#include "core/train/masters.h"
 
 enum { LEARNER_FILES = 8 };
 
@@ -10,6 +11,7 @@ struct Learner {
     TrainerConfig config;
     Graph *graph, *reference;
     AdamW *adamw;
+    Masters *masters; /* NULL: the parameters are the masters themselves */
     LearnerProgress progress;
     void *progress_user;
     Text files[LEARNER_FILES]; /* tokenizer and its like, published with every policy */

@@ -27,6 +27,8 @@ typedef struct TrainerConfig { /* everything the child needs, passed in argv or 
     int threads;
     int64_t global_batch_size; /* sample executions per optimizer step; 0: whole batch */
     int max_tokens_per_pass;   /* micro-batch bound in tokens */
+    bool bf16_weights;         /* passes see the weights as BF16 holds them (they are published so);
+                                  the optimizer sees FP32 masters */
     const char *dump_dir;      /* where a numeric failure leaves its batch and state; NULL: $TMPDIR
                                   or /tmp */
     uint64_t seed;

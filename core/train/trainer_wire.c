@@ -75,6 +75,7 @@ static const WireField config_fields[] = {
     CONFIG_FIELD("threads", WIRE_INT, threads),
     CONFIG_FIELD("global_batch_size", WIRE_I64, global_batch_size),
     CONFIG_FIELD("max_tokens_per_pass", WIRE_INT, max_tokens_per_pass),
+    CONFIG_FIELD("bf16_weights", WIRE_BOOL, bf16_weights),
 };
 enum { CONFIG_FIELDS = sizeof config_fields / sizeof *config_fields };
 

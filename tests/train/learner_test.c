@@ -214,6 +214,118 @@ static void resume_is_exact(void)
     free(state);
 }
 
+/* ---- weights that are published in BF16 ---- */
+
+static double score_distance(Learner *a, Learner *b)
+{
+    Batch batch;
+    double top = 0.0;
+    batch_make(&batch, 5);
+    for (size_t i = 0; i < SAMPLES; i++) {
+        const int32_t *row = batch.tokens[i];
+        size_t count = batch.samples[i].prompt_count + batch.samples[i].response_count;
+        float x[LENGTH], y[LENGTH];
+        CHECK_I64(learner_score(a, &row, &count, 1, 1.0f, x, NULL), ERR_OK);
+        CHECK_I64(learner_score(b, &row, &count, 1, 1.0f, y, NULL), ERR_OK);
+        for (size_t t = 0; t + 1 < count; t++) {
+            top = fmax(top, fabs((double)x[t] - (double)y[t]));
+        }
+    }
+    return top;
+}
+
+/* What is trained is what is served: the published directory computes the same log-probs, and
+ * what rounding took away is not lost to the optimizer. */
+static void bf16_policy_is_the_trained_one(void)
+{
+    TrainerConfig config = config_make(MODEL);
+    config.bf16_weights = true;
+    Learner *learner = learner_make(&config);
+    for (int step = 1; step <= 3; step++) {
+        train(learner, (uint64_t)step, "train/loss");
+    }
+    char *dir = under("bf16-policy");
+    char *state = under("bf16-state");
+    char digest[DIGEST_TEXT];
+    int64_t bytes = 0;
+    CHECK_I64(learner_publish(learner, MODEL_BF16, dir, digest, &bytes, NULL), ERR_OK);
+    CHECK_I64(learner_save(learner, state, NULL), ERR_OK);
+    TrainerConfig plain = config_make(dir);
+    Learner *served = learner_make(&plain);
+    CHECK_NEAR(score_distance(learner, served), 0.0, 0.0);
+    CHECK_NEAR(distance(learner, served), 0.0, 0.0);
+    plain.load_dir = state; /* FP32 masters: near the policy, not the same */
+    Learner *masters = learner_make(&plain);
+    double off = distance(learner, masters);
+    CHECK(off > 0.0 && off < 0.01);
+    learner_free(served);
+    learner_free(masters);
+    /* Resumed from the masters: the same bits from here on. */
+    TrainerConfig again = config_make(state);
+    again.bf16_weights = true;
+    Learner *resumed = learner_make(&again);
+    CHECK(train(learner, 4, "train/loss") == train(resumed, 4, "train/loss"));
+    CHECK_NEAR(distance(learner, resumed), 0.0, 0.0);
+    learner_free(resumed);
+    learner_free(learner);
+    free(state);
+    free(dir);
+}
+
+/* Steps far below BF16's resolution add up in the masters until the policy moves. */
+static void small_steps_add_up(void)
+{
+    TrainerConfig config = config_make(MODEL);
+    config.adam.lr = 2e-5;
+    Learner *plain = learner_make(&config);
+    Learner *start = learner_make(&config);
+    config.bf16_weights = true;
+    Learner *rounded = learner_make(&config);
+    Learner *rounded_start = learner_make(&config);
+    for (int step = 0; step < 60; step++) {
+        train(plain, 1, "train/loss");
+        train(rounded, 1, "train/loss");
+    }
+    masters_show(rounded->masters);
+    masters_show(rounded_start->masters);
+    double whole = distance(plain, start);
+    double kept = distance(rounded, rounded_start);
+    CHECK(whole > 5e-4 && kept > 0.7 * whole && kept < 1.4 * whole);
+    learner_free(plain);
+    learner_free(start);
+    learner_free(rounded);
+    learner_free(rounded_start);
+}
+
+static void masters_come_back(void)
+{
+    static const float values[] = {0.0f, -0.0f, 1.0f, 1.00390625f, 1.01171875f, -1.00390625f,
+                                   3.4e38f, 1e-40f, -0.3333333f, 1e-30f, 65504.5f, INFINITY};
+    enum { COUNT = sizeof values / sizeof *values };
+    TrainerConfig config = config_make(MODEL);
+    config.bf16_weights = true;
+    Learner *learner = learner_make(&config);
+    size_t count = 0;
+    masters_show(learner->masters);
+    float *p = graph_param(learner->graph, 0, &count);
+    CHECK(count >= COUNT);
+    memcpy(p, values, sizeof values);
+    for (int round = 0; round < 3; round++) {
+        masters_hide(learner->masters);
+        for (size_t i = 0; i < COUNT; i++) {
+            float hidden = isinf(p[i]) ? p[i] : f32_from_bf16(bf16_from_f32(values[i]));
+            CHECK(memcmp(&p[i], &hidden, sizeof hidden) == 0);
+        }
+        masters_show(learner->masters);
+        for (size_t i = 0; i < COUNT; i++) {
+            /* 1.00390625 and its like lie half way, above an even value: one unit lower. */
+            float want = i == 3 || i == 5 ? nextafterf(values[i], 0.0f) : values[i];
+            CHECK(memcmp(&p[i], &want, sizeof want) == 0);
+        }
+    }
+    learner_free(learner);
+}
+
 static void numbers_stop_a_step(void)
 {
     TrainerConfig config = config_make(MODEL);
@@ -454,6 +566,9 @@ int main(void)
     RUN(gap_to_the_engine);
     RUN(steps_of_a_rollout);
     RUN(resume_is_exact);
+    RUN(bf16_policy_is_the_trained_one);
+    RUN(small_steps_add_up);
+    RUN(masters_come_back);
     RUN(numbers_stop_a_step);
     RUN(gradient_is_named);
     RUN(published_policies);
