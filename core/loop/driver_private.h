@@ -147,6 +147,7 @@ struct Driver {
 
     Trainer *trainer, *trainer_ended;
     TrainerStage trainer_stage;
+    bool trainer_killed;  /* by us, to be started anew from its state */
     bool trainer_stopped; /* on purpose, to end the run: its end is no incident */
     int64_t trainer_due_us, trainer_down_us;
     int trainer_failures;

@@ -5,6 +5,7 @@
 
 #include "core/base/fs.h"
 #include "core/base/json.h"
+#include "core/policy/recover.h"
 #include "store/query.h"
 
 #include <stdlib.h>
@@ -53,11 +54,13 @@ static Err last_step(const char *path, LastStep *last, Fault *fault)
     return err;
 }
 
-/* Transactions that the dead core left open are closed by the ledger's rule: a durable commit
- * stands, anything else went back. The SYNC to come brings every engine to one policy anyway. */
+/* Transactions that the dead core left open are closed by the ledger's rule (recover.h): a durable
+ * commit stands, anything else went back. The SYNC to come brings every engine to one policy anyway. */
 static void close_open_txns(Driver *d)
 {
     int64_t closed = 0;
+    Recovery recovery;
+    recover_begin(&recovery);
     for (int i = 0; i < 1000; i++) { /* a handful in practice; bounded all the same */
         cJSON *row = NULL;
         char sql[192];
@@ -69,15 +72,18 @@ static void close_open_txns(Driver *d)
             return;
         }
         closed = json_i64(row, "txn_id", 0);
-        int64_t from = json_i64(row, "from_version", -1);
-        int64_t to = json_i64(row, "to_version", -1);
-        bool stands = txn_recover_version(from, to, (int)json_i64(row, "decided", -1)) == to;
+        LedgerRow open = {.txn = closed, .from_version = json_i64(row, "from_version", -1),
+                          .to_version = json_i64(row, "to_version", -1),
+                          .decided = (int)json_i64(row, "decided", -1)};
+        RecoverClose write = recover_row(&recovery, &open);
         TxnEndFact end = {.txn = closed, .t_us = clock_wall_us(),
                           .outcome = "abandoned: the core ended; settled by the next transaction"};
         store_put_txn_end(d->store, &end);
-        if (to != from) {
-            PolicyStateFact state = {.version = to, .t_us = clock_wall_us(), .txn = closed,
-                                     .state = stands ? POLICY_COMMITTED : POLICY_ROLLED_BACK,
+        if (write.state) {
+            PolicyStateFact state = {.version = open.to_version, .t_us = clock_wall_us(),
+                                     .txn = closed,
+                                     .state = write.committed ? POLICY_COMMITTED
+                                                              : POLICY_ROLLED_BACK,
                                      .reason = "the core ended"};
             store_put_policy_state(d->store, &state);
         }

@@ -52,7 +52,10 @@ static void on_exit_trainer(const char *how, void *user)
     }
     d->trainer_down_us = d->trainer_down_us ? d->trainer_down_us : now_us;
     d->trainer_due_us = now_us + ms * 1000;
-    (void)str_format(d->trainer_how, sizeof d->trainer_how, "%s", how ? how : "ended");
+    if (!d->trainer_killed) { /* else it says why we ended it */
+        (void)str_format(d->trainer_how, sizeof d->trainer_how, "%s", how ? how : "ended");
+    }
+    d->trainer_killed = false;
     driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s; starts again from %s", d->trainer_how,
                  d->trainer_dir);
     driver_no_start(d, "trainer", d->trainer_failures, d->trainer_how);
@@ -102,8 +105,9 @@ void driver_trainer_restart(Driver *d, const char *why)
         driver_event(d, d->trainer_stopped ? SEVERITY_INFO : SEVERITY_WARN, "trainer", 0, "%s: %s",
                      d->trainer_stopped ? "ended" : "restarted", why);
         int pid = trainer_pid(d->trainer);
-        if (pid > 0) {
-            (void)kill(pid, SIGKILL);
+        if (pid > 0 && kill(pid, SIGKILL) == 0) {
+            d->trainer_killed = true;
+            (void)str_format(d->trainer_how, sizeof d->trainer_how, "ended by the core: %s", why);
         }
     } else if (d->trainer_due_us > 0) {
         d->trainer_due_us = 1;
