@@ -1,5 +1,8 @@
 #include "core/app/app.h"
 
+#include "core/app/build_info.h"
+#include "core/app/completion.h"
+#include "core/app/run_flags.h"
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/serve/engine.h"
@@ -11,25 +14,35 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct Subcommand {
-    const char *name, *help;
-    int (*run)(int argc, char **argv);
-} Subcommand;
-
 static const Subcommand subcommands[] = {
     {"demo", "the whole system on this machine: engines, frontend, a small model that learns",
-     cmd_demo},
-    {"run", "the rollout, training and update loop on your model and prompts", cmd_run},
-    {"attach", "the console on a running core (also: rolltop alone)", cmd_attach},
-    {"replay", "the console on a log file", cmd_replay},
-    {"ls", "the runs of this user on this machine", cmd_ls},
-    {"ctl", "pause, resume, update, restart, stop, status: what the console's keys do", cmd_ctl},
-    {"query", "the log as a table or as JSON, or through SQL", cmd_query},
-    {"engine", "a local inference engine with SGLang's routes", engine_main},
-    {"frontend", "a local Dynamo-style frontend over engines", frontend_main},
-    {"train", "the built-in trainer (started by run)", trainer_child_main},
+     cmd_demo, cmd_demo_flags, OPERANDS_NONE},
+    {"run", "the rollout, training and update loop on your model and prompts", cmd_run,
+     cmd_run_flags, OPERANDS_NONE},
+    {"attach", "the console on a running core (also: rolltop alone)", cmd_attach,
+     cmd_attach_flags, OPERANDS_NONE},
+    {"replay", "the console on a log file", cmd_replay, cmd_replay_flags, OPERANDS_LOG},
+    {"ls", "the runs of this user on this machine", cmd_ls, cmd_ls_flags, OPERANDS_NONE},
+    {"ctl", "pause, resume, update, restart, stop, status: what the console's keys do", cmd_ctl,
+     cmd_ctl_flags, OPERANDS_VERB},
+    {"query", "the log as a table or as JSON, or through SQL", cmd_query, cmd_query_flags,
+     OPERANDS_LOG_TOPIC},
+    {"engine", "a local inference engine with SGLang's routes", engine_main, engine_flags,
+     OPERANDS_NONE},
+    {"frontend", "a local Dynamo-style frontend over engines", frontend_main, frontend_flags,
+     OPERANDS_NONE},
+    {"train", "the built-in trainer (started by run)", trainer_child_main, trainer_child_flags,
+     OPERANDS_NONE},
+    {"completion", "completion script for bash, zsh or fish", cmd_completion,
+     cmd_completion_flags, OPERANDS_SHELL},
 };
 enum { SUBCOMMANDS = sizeof subcommands / sizeof subcommands[0] };
+
+const Subcommand *app_subcommands(size_t *count)
+{
+    *count = SUBCOMMANDS;
+    return subcommands;
+}
 
 int app_fail(const Fault *fault, int status)
 {
@@ -50,9 +63,10 @@ static void help(FILE *out)
           "usage: rolltop [SUBCOMMAND] [FLAGS]\n\n",
           out);
     for (size_t i = 0; i < SUBCOMMANDS; i++) {
-        fprintf(out, "  %-9s %s\n", subcommands[i].name, subcommands[i].help);
+        fprintf(out, "  %-10s %s\n", subcommands[i].name, subcommands[i].help);
     }
-    fputs("\nrolltop alone attaches to the only run. rolltop SUBCOMMAND --help lists its flags.\n",
+    fputs("\nrolltop alone attaches to the only run. rolltop SUBCOMMAND --help lists its flags.\n"
+          "rolltop --version --verbose says what this build was made with.\n",
           out);
 }
 
@@ -90,6 +104,9 @@ int app_main(int argc, char **argv)
     }
     if (strcmp(word, "--version") == 0) {
         printf("rolltop %s\n", ROLLTOP_VERSION);
+        if (argc > 2 && strcmp(argv[2], "--verbose") == 0) {
+            build_info_print(stdout);
+        }
         return APP_OK;
     }
     if (word[0] == '-') {

@@ -3,6 +3,7 @@
 #define ROLLTOP_APP_APP_H
 
 #include "core/base/err.h"
+#include "core/base/flags.h"
 
 enum { /* exit statuses */
     APP_OK = 0,
@@ -10,6 +11,24 @@ enum { /* exit statuses */
     APP_USAGE = 2,       /* flags, files, set-up: nothing was started */
     APP_FAILED = 3       /* it started and failed */
 };
+
+typedef enum OperandKind { /* what stands behind a subcommand besides flags */
+    OPERANDS_NONE,
+    OPERANDS_LOG,       /* a log file */
+    OPERANDS_LOG_TOPIC, /* a log file and a topic of query */
+    OPERANDS_VERB,      /* a command of ctl and its target */
+    OPERANDS_SHELL      /* the name of a shell */
+} OperandKind;
+
+typedef struct Subcommand {
+    const char *name, *help;
+    int (*run)(int argc, char **argv);
+    void (*flags)(FlagVisit *visit, void *to);
+    OperandKind operands;
+} Subcommand;
+
+/* All of them, as `rolltop --help` lists them. */
+const Subcommand *app_subcommands(size_t *count);
 
 /* argv[0] is the program; no argument means `attach` to the only run. */
 int app_main(int argc, char **argv);
@@ -22,6 +41,16 @@ int cmd_replay(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_ctl(int argc, char **argv);
 int cmd_query(int argc, char **argv);
+
+/* Their flags, for completion and manual. */
+void cmd_demo_flags(FlagVisit *visit, void *to);
+void cmd_attach_flags(FlagVisit *visit, void *to);
+void cmd_replay_flags(FlagVisit *visit, void *to);
+void cmd_ls_flags(FlagVisit *visit, void *to);
+void cmd_ctl_flags(FlagVisit *visit, void *to);
+void cmd_query_flags(FlagVisit *visit, void *to);
+/* The commands of `rolltop ctl`. */
+const char *const *cmd_ctl_verbs(size_t *count);
 
 /* Prints the fault as the one shape of errors and gives the status for it. */
 int app_fail(const Fault *fault, int status);

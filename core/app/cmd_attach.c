@@ -57,16 +57,33 @@ static int attach_to(const RunEntry *run, const AttachFlags *flags)
     return err ? app_fail(&fault, APP_FAILED) : APP_OK;
 }
 
+enum { ATTACH_SPECS = 5, REPLAY_SPECS = 4 };
+
+static void attach_specs(AttachFlags *f, FlagSpec specs[ATTACH_SPECS])
+{
+    const FlagSpec table[ATTACH_SPECS] = {
+        {"run", FLAG_STRING, &f->run, 0, 0, "ID", "which run, when several are alive", NULL},
+        {"control", FLAG_SWITCH, &f->control, 0, 0, NULL, "keys may act, not only look", NULL},
+        {"theme", FLAG_STRING, &f->theme, 0, 0, "NAME", "dusk, day, contrast, mono", NULL},
+        {"ascii", FLAG_SWITCH, &f->ascii, 0, 0, NULL, "no characters beyond ASCII", NULL},
+        {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
+    memcpy(specs, table, sizeof table);
+}
+
+void cmd_attach_flags(FlagVisit *visit, void *to)
+{
+    AttachFlags f = {0};
+    FlagSpec specs[ATTACH_SPECS];
+    attach_specs(&f, specs);
+    visit(specs, ATTACH_SPECS, to);
+}
+
 int cmd_attach(int argc, char **argv)
 {
     AttachFlags f = {0};
-    const FlagSpec specs[] = {
-        {"run", FLAG_STRING, &f.run, 0, 0, "ID", "which run, when several are alive", NULL},
-        {"control", FLAG_SWITCH, &f.control, 0, 0, NULL, "keys may act, not only look", NULL},
-        {"theme", FLAG_STRING, &f.theme, 0, 0, "NAME", "dusk, day, contrast, mono", NULL},
-        {"ascii", FLAG_SWITCH, &f.ascii, 0, 0, NULL, "no characters beyond ASCII", NULL},
-        {"help", FLAG_SWITCH, &f.help, 0, 0, NULL, "this list", NULL}};
-    size_t count = sizeof specs / sizeof *specs;
+    FlagSpec specs[ATTACH_SPECS];
+    attach_specs(&f, specs);
+    size_t count = ATTACH_SPECS;
     FlagRest rest = {0};
     Fault fault = {0};
     RunList runs = {.count = 0};
@@ -89,15 +106,30 @@ int cmd_attach(int argc, char **argv)
     return status;
 }
 
+static void replay_specs(AttachFlags *f, FlagSpec specs[REPLAY_SPECS])
+{
+    const FlagSpec table[REPLAY_SPECS] = {
+        {"at", FLAG_STRING, &f->at, 0, 0, "T", "10:41, -5m, a step, v210, or text", NULL},
+        {"theme", FLAG_STRING, &f->theme, 0, 0, "NAME", "dusk, day, contrast, mono", NULL},
+        {"ascii", FLAG_SWITCH, &f->ascii, 0, 0, NULL, "no characters beyond ASCII", NULL},
+        {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
+    memcpy(specs, table, sizeof table);
+}
+
+void cmd_replay_flags(FlagVisit *visit, void *to)
+{
+    AttachFlags f = {0};
+    FlagSpec specs[REPLAY_SPECS];
+    replay_specs(&f, specs);
+    visit(specs, REPLAY_SPECS, to);
+}
+
 int cmd_replay(int argc, char **argv)
 {
     AttachFlags f = {0};
-    const FlagSpec specs[] = {
-        {"at", FLAG_STRING, &f.at, 0, 0, "T", "10:41, -5m, a step, v210, or text", NULL},
-        {"theme", FLAG_STRING, &f.theme, 0, 0, "NAME", "dusk, day, contrast, mono", NULL},
-        {"ascii", FLAG_SWITCH, &f.ascii, 0, 0, NULL, "no characters beyond ASCII", NULL},
-        {"help", FLAG_SWITCH, &f.help, 0, 0, NULL, "this list", NULL}};
-    size_t count = sizeof specs / sizeof *specs;
+    FlagSpec specs[REPLAY_SPECS];
+    replay_specs(&f, specs);
+    size_t count = REPLAY_SPECS;
     FlagRest rest = {0};
     Fault fault = {0};
     int status = APP_OK;

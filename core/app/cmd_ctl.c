@@ -105,22 +105,65 @@ static int call(const RunEntry *run, const char *verb, const char *target, const
     return status;
 }
 
+typedef struct CtlFlags {
+    const char *run, *reason;
+    bool help, json;
+} CtlFlags;
+
+enum { CTL_SPECS = 3, LS_SPECS = 2 };
+
+static void ctl_specs(CtlFlags *f, FlagSpec specs[CTL_SPECS])
+{
+    const FlagSpec table[CTL_SPECS] = {
+        {"run", FLAG_STRING, &f->run, 0, 0, "ID", "which run, when several are alive", NULL},
+        {"reason", FLAG_STRING, &f->reason, 0, 0, "TEXT", "kept in the log", NULL},
+        {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
+    memcpy(specs, table, sizeof table);
+}
+
+static void ls_specs(CtlFlags *f, FlagSpec specs[LS_SPECS])
+{
+    const FlagSpec table[LS_SPECS] = {
+        {"json", FLAG_SWITCH, &f->json, 0, 0, NULL, "one JSON object a line", NULL},
+        {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
+    memcpy(specs, table, sizeof table);
+}
+
+void cmd_ctl_flags(FlagVisit *visit, void *to)
+{
+    CtlFlags f = {0};
+    FlagSpec specs[CTL_SPECS];
+    ctl_specs(&f, specs);
+    visit(specs, CTL_SPECS, to);
+}
+
+void cmd_ls_flags(FlagVisit *visit, void *to)
+{
+    CtlFlags f = {0};
+    FlagSpec specs[LS_SPECS];
+    ls_specs(&f, specs);
+    visit(specs, LS_SPECS, to);
+}
+
+const char *const *cmd_ctl_verbs(size_t *count)
+{
+    *count = sizeof verbs / sizeof *verbs;
+    return verbs;
+}
+
 int cmd_ctl(int argc, char **argv)
 {
-    const char *run_id = NULL, *reason = NULL;
-    bool help = false;
-    const FlagSpec specs[] = {
-        {"run", FLAG_STRING, &run_id, 0, 0, "ID", "which run, when several are alive", NULL},
-        {"reason", FLAG_STRING, &reason, 0, 0, "TEXT", "kept in the log", NULL},
-        {"help", FLAG_SWITCH, &help, 0, 0, NULL, "this list", NULL}};
-    size_t count = sizeof specs / sizeof *specs;
+    CtlFlags f = {0};
+    FlagSpec specs[CTL_SPECS];
+    ctl_specs(&f, specs);
+    size_t count = CTL_SPECS;
     FlagRest rest = {0};
     Fault fault = {0};
     RunList runs = {.count = 0};
     const RunEntry *run = NULL;
     int status = APP_USAGE;
     Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && help) {
+    if (err == ERR_OK && f.help) {
         help_ctl(specs, count);
         status = APP_OK;
         goto done;
@@ -131,9 +174,9 @@ int cmd_ctl(int argc, char **argv)
     }
     err = err ? err : check_verb(rest.items[0], &fault);
     err = err ? err : runs_list(&runs, &fault);
-    err = err ? err : runs_pick(&runs, run_id, &run, &fault);
+    err = err ? err : runs_pick(&runs, f.run, &run, &fault);
     status = err ? app_fail(&fault, APP_USAGE)
-                 : call(run, rest.items[0], rest.count > 1 ? rest.items[1] : NULL, reason);
+                 : call(run, rest.items[0], rest.count > 1 ? rest.items[1] : NULL, f.reason);
 done:
     runs_free(&runs);
     flags_free(specs, count, &rest);
@@ -142,24 +185,23 @@ done:
 
 int cmd_ls(int argc, char **argv)
 {
-    bool help = false, json = false;
-    const FlagSpec specs[] = {
-        {"json", FLAG_SWITCH, &json, 0, 0, NULL, "one JSON object a line", NULL},
-        {"help", FLAG_SWITCH, &help, 0, 0, NULL, "this list", NULL}};
+    CtlFlags f = {0};
+    FlagSpec specs[LS_SPECS];
+    ls_specs(&f, specs);
     FlagRest rest = {0};
     Fault fault = {0};
     RunList runs = {.count = 0};
-    Err err = flags_parse(specs, 2, argc, argv, &rest, &fault);
-    if (err == ERR_OK && help) {
+    Err err = flags_parse(specs, LS_SPECS, argc, argv, &rest, &fault);
+    if (err == ERR_OK && f.help) {
         fputs("usage: rolltop ls [--json]\n\n", stdout);
-        flags_help(specs, 2, stdout);
-        flags_free(specs, 2, &rest);
+        flags_help(specs, LS_SPECS, stdout);
+        flags_free(specs, LS_SPECS, &rest);
         return APP_OK;
     }
     err = err ? err : runs_list(&runs, &fault);
     for (size_t i = 0; err == ERR_OK && i < runs.count; i++) {
         const cJSON *s = runs.items[i].status;
-        if (json) {
+        if (f.json) {
             char *text = s ? cJSON_PrintUnformatted(s) : NULL;
             printf("%s\n", text ? text : "{}");
             cJSON_free(text);
@@ -172,10 +214,10 @@ int cmd_ls(int argc, char **argv)
                (long long)json_i64(s, "pid", 0), json_string(s, "phase", "?"),
                (long long)json_i64(s, "step", -1), json_string(s, "log", "?"));
     }
-    if (err == ERR_OK && runs.count == 0 && !json) {
+    if (err == ERR_OK && runs.count == 0 && !f.json) {
         fputs("no run is alive\n", stdout);
     }
     runs_free(&runs);
-    flags_free(specs, 2, &rest);
+    flags_free(specs, LS_SPECS, &rest);
     return err ? app_fail(&fault, APP_USAGE) : APP_OK;
 }

@@ -174,21 +174,39 @@ static int demo(const DemoFlags *f)
     return status;
 }
 
+enum { DEMO_SPECS = 9 };
+
+static void demo_specs(DemoFlags *f, FlagSpec specs[DEMO_SPECS])
+{
+    *f = (DemoFlags){.seed = 1, .engines = 3};
+    const FlagSpec table[DEMO_SPECS] = {
+        {"seed", FLAG_INT, &f->seed, 0, 1e9, "S", "of base model, prompts and sampling (1)", NULL},
+        {"engines", FLAG_INT, &f->engines, 1, 64, "N", "local engines (3)", NULL},
+        {"steps", FLAG_INT, &f->steps, 1, 1e6, "N", "at most (default: the task's bound)", NULL},
+        {"log", FLAG_STRING, &f->log, 0, 0, "FILE", "default: under the state directory", NULL},
+        {"run-id", FLAG_STRING, &f->run_id, 0, 0, "ID", "identifier of the run", NULL},
+        {"headless", FLAG_SWITCH, &f->headless, 0, 0, NULL, "one plain line per step", NULL},
+        {"keep", FLAG_SWITCH, &f->keep, 0, 0, NULL, "keep checkpoints after a good end", NULL},
+        {"engine-faults", FLAG_SWITCH, &f->engine_faults, 0, 0, NULL,
+         "engines open their fault route", NULL},
+        {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
+    memcpy(specs, table, sizeof table);
+}
+
+void cmd_demo_flags(FlagVisit *visit, void *to)
+{
+    DemoFlags f;
+    FlagSpec specs[DEMO_SPECS];
+    demo_specs(&f, specs);
+    visit(specs, DEMO_SPECS, to);
+}
+
 int cmd_demo(int argc, char **argv)
 {
-    DemoFlags f = {.seed = 1, .engines = 3};
-    const FlagSpec specs[] = {
-        {"seed", FLAG_INT, &f.seed, 0, 1e9, "S", "of base model, prompts and sampling (1)", NULL},
-        {"engines", FLAG_INT, &f.engines, 1, 64, "N", "local engines (3)", NULL},
-        {"steps", FLAG_INT, &f.steps, 1, 1e6, "N", "at most (default: the task's bound)", NULL},
-        {"log", FLAG_STRING, &f.log, 0, 0, "FILE", "default: under the state directory", NULL},
-        {"run-id", FLAG_STRING, &f.run_id, 0, 0, "ID", "identifier of the run", NULL},
-        {"headless", FLAG_SWITCH, &f.headless, 0, 0, NULL, "one plain line per step", NULL},
-        {"keep", FLAG_SWITCH, &f.keep, 0, 0, NULL, "keep checkpoints after a good end", NULL},
-        {"engine-faults", FLAG_SWITCH, &f.engine_faults, 0, 0, NULL,
-         "engines open their fault route", NULL},
-        {"help", FLAG_SWITCH, &f.help, 0, 0, NULL, "this list", NULL}};
-    size_t count = sizeof specs / sizeof *specs;
+    DemoFlags f;
+    FlagSpec specs[DEMO_SPECS];
+    demo_specs(&f, specs);
+    size_t count = DEMO_SPECS;
     FlagRest rest = {0};
     Fault fault = {0};
     int status = APP_OK;

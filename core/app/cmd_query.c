@@ -3,20 +3,42 @@
 #include "store/query.h"
 
 #include <stdio.h>
+#include <string.h>
+
+typedef struct QueryFlags {
+    const char *sql;
+    bool json, help;
+} QueryFlags;
+
+enum { QUERY_SPECS = 3 };
+
+static void query_specs(QueryFlags *f, FlagSpec specs[QUERY_SPECS])
+{
+    const FlagSpec table[QUERY_SPECS] = {
+        {"json", FLAG_SWITCH, &f->json, 0, 0, NULL, "one JSON object a line", NULL},
+        {"sql", FLAG_STRING, &f->sql, 0, 0, "SELECT", "one read-only statement", NULL},
+        {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
+    memcpy(specs, table, sizeof table);
+}
+
+void cmd_query_flags(FlagVisit *visit, void *to)
+{
+    QueryFlags f = {0};
+    FlagSpec specs[QUERY_SPECS];
+    query_specs(&f, specs);
+    visit(specs, QUERY_SPECS, to);
+}
 
 int cmd_query(int argc, char **argv)
 {
-    bool json = false, help = false;
-    const char *sql = NULL;
-    const FlagSpec specs[] = {
-        {"json", FLAG_SWITCH, &json, 0, 0, NULL, "one JSON object a line", NULL},
-        {"sql", FLAG_STRING, &sql, 0, 0, "SELECT", "one read-only statement", NULL},
-        {"help", FLAG_SWITCH, &help, 0, 0, NULL, "this list", NULL}};
-    size_t count = sizeof specs / sizeof *specs;
+    QueryFlags f = {0};
+    FlagSpec specs[QUERY_SPECS];
+    query_specs(&f, specs);
+    size_t count = QUERY_SPECS;
     FlagRest rest = {0};
     Fault fault = {0};
     Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && help) {
+    if (err == ERR_OK && f.help) {
         fputs("usage: rolltop query FILE TOPIC [--json]\n"
               "       rolltop query FILE --sql \"select …\" [--json]\n\n"
               "topics: steps engines policies samples commands events probes txns groups metrics\n"
@@ -24,14 +46,14 @@ int cmd_query(int argc, char **argv)
               stdout);
         flags_help(specs, count, stdout);
     } else if (err == ERR_OK) {
-        int wanted = sql ? 1 : 2;
+        int wanted = f.sql ? 1 : 2;
         if (rest.count != wanted) {
             err = fault_set(&fault, ERR_ARG, "rolltop query --help",
-                            sql ? "query --sql wants one log file"
+                            f.sql ? "query --sql wants one log file"
                                 : "query wants a log file and a topic");
         } else {
-            err = sql ? query_sql(rest.items[0], sql, json, stdout, &fault)
-                      : query_topic(rest.items[0], rest.items[1], json, stdout, &fault);
+            err = f.sql ? query_sql(rest.items[0], f.sql, f.json, stdout, &fault)
+                        : query_topic(rest.items[0], rest.items[1], f.json, stdout, &fault);
         }
     }
     flags_free(specs, count, &rest);

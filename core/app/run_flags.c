@@ -128,7 +128,7 @@ static size_t specs_rollout(RunFlags *f, FlagSpec *out)
         I("n-samples-per-prompt", n_samples_per_prompt, 1, 4096, "samples per prompt (1)"),
         D("rollout-temperature", temperature, 0, 0, "sampling temperature (1.0)"),
         D("rollout-top-p", top_p, 0, 1, "nucleus (1.0)"),
-        I("rollout-top-k", rollout_top_k, -1, 1e9, "-1: all"),
+        I("rollout-top-k", rollout_top_k, -1, 1e9, "most likely tokens kept; -1: all (-1)"),
         I("rollout-max-response-len", max_response_len, 1, 1e7, "tokens of a response"),
         I("rollout-max-prompt-len", max_prompt_len, 1, 1e7, "longer prompts are dropped"),
         I("rollout-max-context-len", max_context_len, 2, 1e7, "prompt and response together"),
@@ -147,14 +147,14 @@ static size_t specs_rollout(RunFlags *f, FlagSpec *out)
           "engines of others (DYNAMO_ENGINE_ADDRS)"),
         I("eval-interval", eval_interval, 1, 1e9, "steps between evaluations"),
         L("eval-prompt-data", eval_prompt_data, "NAME FILE", "held-out prompts"),
-        I("n-samples-per-eval-prompt", n_samples_per_eval_prompt, 1, 4096, "(1)"),
+        I("n-samples-per-eval-prompt", n_samples_per_eval_prompt, 1, 4096, "samples (1)"),
         {"eval-temperature", FLAG_DOUBLE, &f->eval_temperature, 0, 100, "X", "0: greedy",
          &f->eval_temperature_given},
         {"eval-top-p", FLAG_DOUBLE, &f->eval_top_p, 0, 1, "X", "nucleus", &f->eval_top_p_given},
-        {"eval-top-k", FLAG_INT, &f->eval_top_k, -1, 1e9, "N", "-1: all", &f->eval_top_k_given},
+        {"eval-top-k", FLAG_INT, &f->eval_top_k, -1, 1e9, "N", "tokens kept; -1: all", &f->eval_top_k_given},
         I("eval-max-response-len", eval_max_response_len, 1, 1e7, "tokens of a response"),
-        S("eval-input-key", eval_input_key, "KEY", "default: --input-key"),
-        S("eval-label-key", eval_label_key, "KEY", "default: --label-key"),
+        S("eval-input-key", eval_input_key, "KEY", "column of the prompt (default: --input-key)"),
+        S("eval-label-key", eval_label_key, "KEY", "column of the label (default: --label-key)"),
         B("skip-eval-before-train", skip_eval_before_train, "no evaluation at step 0"),
     };
     memcpy(out, specs, sizeof specs);
@@ -167,43 +167,43 @@ static size_t specs_train(RunFlags *f, FlagSpec *out)
         S("rm-type", rm_type, "TYPE", "digits, exact, f1, math, random; metadata.rm_type wins"),
         S("advantage-estimator", estimator, "NAME", "grpo, gspo, cispo, reinforce_plus_plus[…]"),
         S("loss-type", loss_type, "NAME", "policy_loss or sft_loss"),
-        D("eps-clip", eps_clip, 0, 0, "(0.2)"),
+        D("eps-clip", eps_clip, 0, 0, "clip of the policy ratio (0.2)"),
         D("eps-clip-high", eps_clip_high, 0, 0, "default: --eps-clip"),
         D("eps-clip-c", eps_clip_c, 0, 0, "dual clip, > 1"),
         D("kl-coef", kl_coef, 0, 0, "KL in the reward (0)"),
         B("use-kl-loss", use_kl_loss, "KL in the loss"),
-        D("kl-loss-coef", kl_loss_coef, 0, 0, "(0)"),
+        D("kl-loss-coef", kl_loss_coef, 0, 0, "weight of KL in the loss (0)"),
         S("kl-loss-type", kl_loss_type, "NAME", "k1, k2, k3, low_var_kl"),
         B("use-unbiased-kl", use_unbiased_kl, "weight KL by the ratio"),
         S("ref-load", ref_load, "DIR", "reference policy"),
-        D("entropy-coef", entropy_coef, 0, 0, "(0)"),
-        D("gamma", gamma, 0, 0, "(1)"),
-        D("lambd", lambd, 0, 0, "(1)"),
+        D("entropy-coef", entropy_coef, 0, 0, "weight of the entropy bonus (0)"),
+        D("gamma", gamma, 0, 0, "discount (1)"),
+        D("lambd", lambd, 0, 0, "lambda of generalised advantages (1)"),
         B("normalize-advantages", normalize_advantages, "whiten advantages"),
         B("disable-rewards-normalization", no_reward_norm, "raw rewards"),
         B("disable-grpo-std-normalization", no_std_norm, "centre only"),
         B("calculate-per-token-loss", per_token_loss, "mean over tokens"),
         B("use-rollout-logprobs", use_rollout_logprobs, "engine's log-probs as old policy"),
         B("use-tis", use_tis, "truncated importance sampling"),
-        D("tis-clip", tis_clip, 0, 0, "(2)"),
-        D("tis-clip-low", tis_clip_low, 0, 0, "(0)"),
+        D("tis-clip", tis_clip, 0, 0, "largest importance weight (2)"),
+        D("tis-clip-low", tis_clip_low, 0, 0, "smallest importance weight (0)"),
         B("use-opsm", use_opsm, "off-policy sequence mask"),
-        D("opsm-delta", opsm_delta, 0, 0, "(1e-4)"),
+        D("opsm-delta", opsm_delta, 0, 0, "divergence that masks a sequence (1e-4)"),
         I("seed", seed, -BIG, BIG, "of training (1234)"),
         D("lr", lr, 0, 0, "learning rate (1e-6)"),
         D("clip-grad", clip_grad, 0, 0, "global norm, 0: none (1.0)"),
-        D("weight-decay", weight_decay, 0, 0, "(0.01)"),
-        D("adam-beta1", adam_beta1, 0, 0, "(0.9)"),
-        D("adam-beta2", adam_beta2, 0, 0, "(0.999)"),
-        D("adam-eps", adam_eps, 0, 0, "(1e-8)"),
+        D("weight-decay", weight_decay, 0, 0, "decoupled, of AdamW (0.01)"),
+        D("adam-beta1", adam_beta1, 0, 0, "decay of the first moment (0.9)"),
+        D("adam-beta2", adam_beta2, 0, 0, "decay of the second moment (0.999)"),
+        D("adam-eps", adam_eps, 0, 0, "added to the denominator (1e-8)"),
         I("global-batch-size", global_batch_size, 1, 1e9, "samples per optimizer step"),
         I("num-steps-per-rollout", num_steps_per_rollout, 1, 1e6, "sets the batch size"),
         I("max-tokens-per-gpu", max_tokens_per_gpu, 1, 1e9, "tokens of one pass (8192)"),
         I("save-interval", save_interval, 1, 1e9, "steps between checkpoints"),
         S("save", save, "DIR", "for checkpoints"),
         S("load", load, "DIR", "checkpoint to train from (default: --hf-checkpoint)"),
-        S("update-weight-mode", update_weight_mode, "MODE", "full"),
-        S("update-weight-transport", update_weight_transport, "NAME", "disk"),
+        S("update-weight-mode", update_weight_mode, "MODE", "full weights, the only mode (full)"),
+        S("update-weight-transport", update_weight_transport, "NAME", "disk, the only way (disk)"),
         B("help", help, "this list"),
     };
     memcpy(out, specs, sizeof specs);
@@ -322,6 +322,15 @@ void run_flags_free(RunFlags *flags)
     free(flags->passed);
     text_free(&flags->ignored_names);
     *flags = (RunFlags){0};
+}
+
+void cmd_run_flags(FlagVisit *visit, void *to)
+{
+    RunFlags flags;
+    defaults(&flags);
+    build_specs(&flags);
+    visit(flags.specs, flags.used_count, to);
+    run_flags_free(&flags);
 }
 
 void run_flags_help(FILE *out)

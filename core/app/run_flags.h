@@ -53,6 +53,8 @@ typedef struct RunFlags {
     Text ignored_names; /* "--a, --b": accepted and not used */
 } RunFlags;
 
+/* The used ones, without what is accepted and ignored. */
+void cmd_run_flags(FlagVisit *visit, void *to);
 /* Parses argv[1..]; on failure the flags are still to be freed. */
 Err run_flags_parse(RunFlags *flags, int argc, char **argv, Fault *fault);
 void run_flags_free(RunFlags *flags);

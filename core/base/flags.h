@@ -27,6 +27,9 @@ typedef struct FlagSpec {
     bool *given; /* optional: set when the flag was seen */
 } FlagSpec;
 
+/* Shows one subcommand's table to `visit`; the specs and their targets live during the call. */
+typedef void FlagVisit(const FlagSpec *specs, size_t count, void *to);
+
 typedef struct FlagRest { /* operands, in order; borrowed from argv */
     const char **items;   /* malloc'ed */
     int count;

@@ -15,8 +15,11 @@
 #ifndef ROLLTOP_SERVE_ENGINE_H
 #define ROLLTOP_SERVE_ENGINE_H
 
+#include "core/base/flags.h"
+
 /* Subcommand entry; returns the exit status. Prints one line "engine NAME listening on
  * http://HOST:PORT" to stdout when it accepts connections. */
 int engine_main(int argc, char **argv);
+void engine_flags(FlagVisit *visit, void *to);
 
 #endif

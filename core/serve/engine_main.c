@@ -83,6 +83,15 @@ static void fill_specs(EngineSettings *s, Keys *keys, FlagSpec specs[SPEC_COUNT]
     memcpy(specs, table, sizeof table);
 }
 
+void engine_flags(FlagVisit *visit, void *to)
+{
+    EngineSettings settings = {0};
+    Keys keys = {0};
+    FlagSpec specs[SPEC_COUNT];
+    fill_specs(&settings, &keys, specs);
+    visit(specs, SPEC_COUNT, to);
+}
+
 static Err read_key(const char *flag, const char *variable, const char **out, Fault *fault)
 {
     if (!variable) {

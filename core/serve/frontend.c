@@ -204,6 +204,14 @@ static void fill_specs(FrontendFlags *f, FlagSpec specs[FRONTEND_SPECS])
     memcpy(specs, table, sizeof table);
 }
 
+void frontend_flags(FlagVisit *visit, void *to)
+{
+    FrontendFlags flags = {0};
+    FlagSpec specs[FRONTEND_SPECS];
+    fill_specs(&flags, specs);
+    visit(specs, FRONTEND_SPECS, to);
+}
+
 static Err read_key(const char *flag, const char *variable, const char **out, Fault *fault)
 {
     *out = variable ? getenv(variable) : NULL;

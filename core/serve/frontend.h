@@ -5,6 +5,9 @@
 #ifndef ROLLTOP_SERVE_FRONTEND_H
 #define ROLLTOP_SERVE_FRONTEND_H
 
+#include "core/base/flags.h"
+
 int frontend_main(int argc, char **argv);
+void frontend_flags(FlagVisit *visit, void *to);
 
 #endif

@@ -15,6 +15,7 @@
 #ifndef ROLLTOP_TRAIN_TRAINER_H
 #define ROLLTOP_TRAIN_TRAINER_H
 
+#include "core/base/flags.h"
 #include "core/net/child.h"
 #include "core/train/adamw.h"
 #include "core/train/losses.h"
@@ -91,6 +92,7 @@ Err trainer_save(Trainer *trainer, const char *dir, TrainerReplied on_done, void
 
 /* The child: `rolltop train …`; returns the exit status. */
 int trainer_child_main(int argc, char **argv);
+void trainer_child_flags(FlagVisit *visit, void *to);
 
 /* Supervised warm-up in this process, for making the demo's base checkpoint and tests: trains
  * `dir` in place on (tokens, first trained position) pairs for `steps` steps. */

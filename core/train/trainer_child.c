@@ -339,29 +339,53 @@ static int serve(Service *service)
     return status;
 }
 
+enum { TRAIN_SPECS = 2 };
+
+static void fill_specs(int64_t *fd, bool *help, FlagSpec specs[TRAIN_SPECS])
+{
+    const FlagSpec table[TRAIN_SPECS] = {
+        {"channel-fd", FLAG_INT, fd, 0, 1023, "FD",
+         "descriptor of the channel to the core, a socket (3)", NULL},
+        {"help", FLAG_SWITCH, help, 0, 0, NULL, "this list", NULL}};
+    memcpy(specs, table, sizeof table);
+}
+
+void trainer_child_flags(FlagVisit *visit, void *to)
+{
+    int64_t fd = 0;
+    bool help = false;
+    FlagSpec specs[TRAIN_SPECS];
+    fill_specs(&fd, &help, specs);
+    visit(specs, TRAIN_SPECS, to);
+}
+
 int trainer_child_main(int argc, char **argv)
 {
     child_die_with_parent();
     int64_t fd = 3;
-    const FlagSpec specs[] = {
-        {"channel-fd", FLAG_INT, &fd, 0, 1023, "FD",
-         "descriptor of the channel to the core (a socket)", NULL}};
+    bool help = false;
+    FlagSpec specs[TRAIN_SPECS];
+    fill_specs(&fd, &help, specs);
     FlagRest rest = {0};
     Fault fault = {0};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0) {
-            printf("usage: rolltop train [--channel-fd FD]\n"
-                   "The built-in trainer; started by the core, which speaks to it in frames\n"
-                   "(docs/trainer-protocol.md).\n");
-            flags_help(specs, 1, stdout);
-            return 0;
-        }
+    Err err = flags_parse(specs, TRAIN_SPECS, argc, argv, &rest, &fault);
+    if (err == ERR_OK && rest.count > 0) {
+        err = fault_set(&fault, ERR_ARG, "train takes flags only", "unexpected word %s",
+                        rest.items[0]);
     }
-    if (flags_parse(specs, 1, argc, argv, &rest, &fault)) {
+    flags_free(specs, TRAIN_SPECS, &rest);
+    if (err != ERR_OK) {
         fault_print(&fault);
         return 2;
     }
-    flags_free(specs, 1, &rest);
+    if (help) {
+        fputs("usage: rolltop train [--channel-fd FD]\n\n"
+              "The built-in trainer; started by the core, which speaks to it in frames\n"
+              "(docs/trainer-protocol.md).\n\n",
+              stdout);
+        flags_help(specs, TRAIN_SPECS, stdout);
+        return 0;
+    }
     int type = 0;
     socklen_t size = sizeof type;
     if (getsockopt((int)fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {
