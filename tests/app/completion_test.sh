@@ -1,0 +1,68 @@
+# Completion scripts are sound for their shells and complete what a person types; the manual page
+# is sound for man. Shells that are not installed are left out.
+set -u
+R=${ROLLTOP:?}
+T=$(mktemp -d)
+trap 'rm -rf "$T"' EXIT
+failed=0
+fail() {
+    echo "FAILED: $*"
+    failed=1
+}
+for shell in bash zsh fish man; do
+    "$R" completion $shell >"$T/$shell" || fail "completion $shell"
+    # Each script knows each subcommand and the flags that it has.
+    for sub in $("$R" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p'); do
+        grep -q "$sub" "$T/$shell" || fail "$shell: $sub is missing"
+        for flag in $("$R" "$sub" --help | sed -n -e "/^Accepted/q" -e 's/^  --\([a-z0-9-]*\).*/\1/p'); do
+            grep -q -- "$(echo "$flag" | sed 's/-/.*-/g')" "$T/$shell" ||
+                fail "$shell: --$flag of $sub is missing"
+        done
+    done
+done
+"$R" completion tcsh >"$T/out" 2>&1 && fail "completion tcsh is no error"
+grep -q 'there are bash, zsh, fish' "$T/out" || fail "completion tcsh: $(cat "$T/out")"
+
+if command -v bash >/dev/null 2>&1; then
+    bash -n "$T/bash" || fail "bash: syntax"
+    cat >"$T/ask" <<'END'
+source "$1"
+shift
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+_rolltop
+echo "${COMPREPLY[*]-}"
+END
+    asks() { # WANTED WORDS…
+        wanted=$1
+        shift
+        got=$(cd "$T" && bash "$T/ask" "$T/bash" "$@")
+        [ "$got" = "$wanted" ] || fail "bash: \"$*\" gives \"$got\", wanted \"$wanted\""
+    }
+    mkdir "$T/folder" && : >"$T/run 1.db"
+    asks "demo" rolltop de
+    asks "--engines --engine-faults" rolltop demo --e
+    asks "--rollout-temperature" rolltop run --rollout-te
+    asks "run 1.db" rolltop replay run
+    asks "run 1.db" rolltop demo --log r
+    asks "folder" rolltop run --hf-checkpoint f
+    asks "steps" rolltop query x.db st
+    asks "pause" rolltop ctl pa
+    asks "" rolltop run --lr ""
+fi
+if command -v zsh >/dev/null 2>&1; then
+    zsh -n "$T/zsh" || fail "zsh: syntax"
+    known=$(zsh -f -c "autoload -Uz compinit; compinit -D -u; . '$T/zsh'; echo \$_comps[rolltop]")
+    [ "$known" = _rolltop ] || fail "zsh: sourced, it does not register itself: $known"
+fi
+if command -v fish >/dev/null 2>&1; then
+    fish -n "$T/fish" || fail "fish: syntax"
+    got=$(HOME=$T fish --no-config -c "source '$T/fish'; complete -C 'rolltop ctl pa'")
+    [ "$got" = pause ] || fail "fish: \"rolltop ctl pa\" gives \"$got\""
+fi
+if command -v man >/dev/null 2>&1 && command -v groff >/dev/null 2>&1; then
+    cat "$ROLLTOP_SOURCE/docs/rolltop.1" "$T/man" >"$T/page.1"
+    man --warnings -E UTF-8 -l "$T/page.1" 2>"$T/warnings" >/dev/null
+    [ -s "$T/warnings" ] && fail "manual page: $(head -n 3 "$T/warnings")"
+fi
+exit $failed
