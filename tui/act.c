@@ -269,6 +269,11 @@ static const char *collect(Model *model, const Snapshot *snap, Confirm *confirm)
     if (!engines || !row) {
         return "put the cursor on an engine first (1), or use the command line: ':VERB all'";
     }
+    const GroupLine *group = detail ? NULL : group_at(model, model_place(model, snap,
+                                                                         PANE_ENGINES));
+    if (group && group->folded) {
+        return "the cursor is on a folded group; + unfolds it, Space marks all of it";
+    }
     (void)take_target(confirm, row);
     return NULL;
 }

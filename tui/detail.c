@@ -365,10 +365,12 @@ static const char *class_about(const char *class_name)
     return "";
 }
 
-/* A lone key is followed by what it does. */
+/* A lone key is followed by what it does. The log names keys as they are by default. */
 static const char *key_help(const char *key)
 {
-    Action action = key && key[0] && !key[1] ? keymap_find(key[0], false) : ACT_NONE;
+    Keymap map;
+    keymap_defaults(&map);
+    Action action = key && key[0] && !key[1] ? keymap_find(&map, key[0], false, false) : ACT_NONE;
     return action == ACT_NONE ? "" : keymap_info(action)->help;
 }
 

@@ -17,17 +17,25 @@ typedef struct ColumnInfo {
     int w;
     bool right;
     int drop; /* 0 stays always; 1 leaves first */
+    int sort; /* what a click on its title sorts by, -1: nothing */
 } ColumnInfo;
 
 static const ColumnInfo columns[COL_COUNT] = {
-    [COL_NAME] = {"ENGINE", 8, false, 0},   [COL_STATE] = {"STATE", 9, false, 0},
-    [COL_POLICY] = {"POL", 6, false, 0},    [COL_TOKENS] = {"TOK/S", 6, true, 0},
-    [COL_RUN] = {"RUN", 5, true, 0},        [COL_WAIT] = {"WAIT", 5, true, 7},
-    [COL_KV] = {"KV%", 5, true, 0},         [COL_ITL] = {"ITL", 7, true, 8},
-    [COL_SEEN] = {"SEEN", 7, true, 0},      [COL_TTFT] = {"TTFT", 7, true, 6},
-    [COL_RETRACT] = {"RETR/m", 7, true, 5}, [COL_ERRORS] = {"ERR/m", 6, true, 4},
-    [COL_LIVES] = {"LIVES", 6, true, 3},    [COL_PID] = {"PID", 8, true, 2},
-    [COL_ADDRESS] = {"ADDRESS", 22, false, 1},
+    [COL_NAME] = {"ENGINE", 8, false, 0, SORT_NAME},
+    [COL_STATE] = {"STATE", 9, false, 0, SORT_SEVERITY},
+    [COL_POLICY] = {"POL", 6, false, 0, SORT_POLICY},
+    [COL_TOKENS] = {"TOK/S", 6, true, 0, SORT_TOKENS},
+    [COL_RUN] = {"RUN", 5, true, 0, SORT_RUNNING},
+    [COL_WAIT] = {"WAIT", 5, true, 7, SORT_WAITING},
+    [COL_KV] = {"KV%", 5, true, 0, SORT_KV},
+    [COL_ITL] = {"ITL", 7, true, 8, SORT_ITL},
+    [COL_SEEN] = {"SEEN", 7, true, 0, SORT_SEEN},
+    [COL_TTFT] = {"TTFT", 7, true, 6, -1},
+    [COL_RETRACT] = {"RETR/m", 7, true, 5, -1},
+    [COL_ERRORS] = {"ERR/m", 6, true, 4, -1},
+    [COL_LIVES] = {"LIVES", 6, true, 3, -1},
+    [COL_PID] = {"PID", 8, true, 2, -1},
+    [COL_ADDRESS] = {"ADDRESS", 22, false, 1, -1},
 };
 
 static const char *policy_cell(const EngineRow *row, char out[FORMAT_MAX])
@@ -209,12 +217,12 @@ static double spark_most(const Snapshot *s)
 }
 
 /* Leaves columns out, the least needed first, until the sparkline or reason has its room. */
-static void choose_columns(int width, int spark, bool shown[COL_COUNT])
+static void choose_columns(int width, int spark, int scroll, bool shown[COL_COUNT])
 {
     int total = PREFIX;
-    for (int i = 0; i < COL_COUNT; i++) {
-        shown[i] = true;
-        total += columns[i].w;
+    for (int i = 0; i < COL_COUNT; i++) { /* name, state and policy never scroll away */
+        shown[i] = i <= COL_POLICY || i > COL_POLICY + scroll;
+        total += shown[i] ? columns[i].w : 0;
     }
     for (int drop = 1; drop <= 8; drop++) {
         int want = drop >= 7 && spark > 17 ? 17 : spark;
@@ -222,7 +230,7 @@ static void choose_columns(int width, int spark, bool shown[COL_COUNT])
             return;
         }
         for (int i = 0; i < COL_COUNT; i++) {
-            if (columns[i].drop == drop) {
+            if (columns[i].drop == drop && shown[i]) {
                 shown[i] = false;
                 total -= columns[i].w;
             }
@@ -264,7 +272,12 @@ static void draw_titles(const Draw *d, const Screen *screen, const bool shown[CO
     for (int i = 0; i < COL_COUNT; i++) {
         if (shown[i]) {
             int pad = columns[i].right ? 0 : 1;
-            draw_field(d, x, 0, columns[i].w - pad, columns[i].right, ROLE_DIM, columns[i].title);
+            bool sorts = columns[i].sort == screen->m->sort[PANE_ENGINES];
+            draw_field(d, x, 0, columns[i].w - pad, columns[i].right,
+                       sorts ? ROLE_HEADER : ROLE_DIM, columns[i].title);
+            if (columns[i].sort >= 0) {
+                draw_hit(d, x, 0, columns[i].w, HIT_SORT, PANE_ENGINES, columns[i].sort);
+            }
             x += columns[i].w;
         }
     }
@@ -306,24 +319,106 @@ static void draw_more(const Draw *d, int y, const Screen *screen, int top, int r
     }
 }
 
+/* The row at a place of the list, with the cursor on it or not. */
+static void draw_place(const Draw *d, int y, const Screen *screen, const bool shown[COL_COUNT],
+                       double most, int at)
+{
+    const Model *m = screen->m;
+    bool cursor = at == model_place(m, screen->s, PANE_ENGINES);
+    int index = m->shown[PANE_ENGINES][at];
+    draw_hit(d, 0, y, d->r.w, HIT_ROW, PANE_ENGINES, at);
+    draw_row(d, y, screen, &screen->s->engines.rows[index], shown, most, cursor);
+    if (cursor && m->focus == PANE_ENGINES) {
+        draw_flag_row(d, y, CELL_SELECTED);
+        surface_cursor(d->surface, d->r.x, d->r.y + y);
+    }
+}
+
+/* "[-] x DEAD  3 engines, 3 not well, 0 tok/s": the line above a group, or instead of it. */
+static void draw_group(const Draw *d, int y, const Screen *screen, const GroupLine *group)
+{
+    char a[FORMAT_MAX];
+    bool cursor = group->folded && group->first == model_place(screen->m, screen->s,
+                                                               PANE_ENGINES);
+    int x = 2;
+    draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
+    x += draw_f(d, x, y, ROLE_TITLE, "[%c] %s  ", group->folded ? '+' : '-', group->key);
+    x += draw_f(d, x, y, ROLE_TEXT, "%d engine%s", group->members,
+                group->members == 1 ? "" : "s");
+    if (group->bad > 0) {
+        x += draw_f(d, x, y, ROLE_WARN, ", %d not well", group->bad);
+    }
+    draw_f(d, x, y, ROLE_DIM, ", %s tok/s", format_count(group->tokens, a));
+    if (group->folded) {
+        draw_hit(d, 0, y, d->r.w, HIT_ROW, PANE_ENGINES, group->first);
+    }
+    if (cursor && screen->m->focus == PANE_ENGINES) {
+        draw_flag_row(d, y, CELL_SELECTED);
+        surface_cursor(d->surface, d->r.x, d->r.y + y);
+    }
+}
+
+/* Lines are counted from the top of the list: a title for each group, then its rows. */
+static void draw_grouped(const Draw *d, const Screen *screen, const bool shown[COL_COUNT])
+{
+    const Model *m = screen->m;
+    int count = m->shown_count[PANE_ENGINES];
+    int place = model_place(m, screen->s, PANE_ENGINES);
+    int lines = count + m->group_count;
+    int cursor_line = place;
+    for (int g = 0; g < m->group_count; g++) {
+        lines -= m->groups[g].folded ? 1 : 0;
+        cursor_line += m->groups[g].first < place || (m->groups[g].first == place &&
+                                                      !m->groups[g].folded);
+        cursor_line -= m->groups[g].first < place && m->groups[g].folded;
+    }
+    int rows = d->r.h - 1;
+    int top = scroll_top(cursor_line, lines, rows);
+    double most = spark_most(screen->s);
+    int line = 0;
+    for (int g = 0; g < m->group_count; g++) {
+        const GroupLine *group = &m->groups[g];
+        int end = g + 1 < m->group_count ? m->groups[g + 1].first : count;
+        if (line >= top && line < top + rows) {
+            draw_group(d, 1 + line - top, screen, group);
+        }
+        line++;
+        for (int at = group->first; at < end && !group->folded; at++, line++) {
+            if (line >= top && line < top + rows) {
+                draw_place(d, 1 + line - top, screen, shown, most, at);
+            }
+        }
+    }
+}
+
+static int matching(const Model *m)
+{
+    int members = 0;
+    for (int g = 0; g < m->group_count; g++) {
+        members += m->groups[g].members;
+    }
+    return m->group_count > 0 ? members : m->shown_count[PANE_ENGINES];
+}
+
 void engines_draw(const Draw *d, const Screen *screen)
 {
     const Model *m = screen->m;
     char right[96];
     bool shown[COL_COUNT];
     int count = m->shown_count[PANE_ENGINES];
-    static const char *const sorts[SORT_COUNT] = {
-#define SORT_WORD(name, word) word,
-        TUI_SORTS(SORT_WORD)
-    };
-    (void)str_format(right, sizeof right, "sort: %s%s  %d of %d", sorts[m->sort],
-                     m->sort_inverted ? " inverted" : "", count, (int)screen->s->engines.count);
+    (void)str_format(right, sizeof right, "sort: %s%s  %d of %d", sort_name(PANE_ENGINES,
+                     m->sort[PANE_ENGINES]), m->inverted[PANE_ENGINES] ? " inverted" : "",
+                     matching(m), (int)screen->s->engines.count);
     Draw body = pane_frame(d, screen, PANE_ENGINES, "ENGINES", right);
     int spark = body.r.w >= 97 ? 29 : body.r.w >= 75 ? 17 : 12;
-    choose_columns(body.r.w, spark, shown);
+    choose_columns(body.r.w, spark, m->scroll_x, shown);
     draw_titles(&body, screen, shown);
     if (count == 0) {
         draw_empty(&body, screen);
+        return;
+    }
+    if (m->group_count > 0) {
+        draw_grouped(&body, screen, shown);
         return;
     }
     int room = body.r.h - 1;
@@ -332,13 +427,7 @@ void engines_draw(const Draw *d, const Screen *screen)
     int top = scroll_top(place, count, rows);
     double most = spark_most(screen->s);
     for (int i = 0; i < rows && top + i < count; i++) {
-        int index = m->shown[PANE_ENGINES][top + i];
-        bool cursor = top + i == place;
-        draw_row(&body, 1 + i, screen, &screen->s->engines.rows[index], shown, most, cursor);
-        if (cursor && m->focus == PANE_ENGINES) {
-            draw_flag_row(&body, 1 + i, CELL_SELECTED);
-            surface_cursor(body.surface, body.r.x, body.r.y + 1 + i);
-        }
+        draw_place(&body, 1 + i, screen, shown, most, top + i);
     }
     if (count > rows) {
         draw_more(&body, 1 + rows, screen, top, rows);

@@ -7,11 +7,22 @@ static void draw_event(const Draw *d, int y, const Screen *screen, const EventRo
                        bool cursor)
 {
     char at[FORMAT_MAX];
-    (void)screen;
     int x = draw_f(d, 0, y, cursor ? ROLE_KEY : ROLE_DIM, "%s ", format_clock(row->t_us, at));
     draw_f(d, x, y, severity_role(row->severity), "%c", severity_letter(row->severity));
     draw_field(d, x + 2, y, 9, false, ROLE_DIM, or_dash(row->source));
-    draw_text(d, x + 12, y, severity_role(row->severity), or_dash(row->text));
+    Str text = str_from(or_dash(row->text));
+    size_t skip = 8 * (size_t)screen->m->scroll_x; /* bytes; a cut character shows as a mark */
+    while (skip > 0 && skip < text.n && ((unsigned char)text.p[skip] & 0xc0) == 0x80) {
+        skip++;
+    }
+    bool scrolled = screen->m->focus == PANE_EVENTS && skip > 0 && skip < text.n;
+    draw_str(d, x + 12, y, severity_role(row->severity),
+             scrolled ? str_slice(text, skip, text.n) : text);
+}
+
+static bool newest_last(const Model *m)
+{
+    return m->follow_events && m->sort[PANE_EVENTS] == 0 && !m->inverted[PANE_EVENTS];
 }
 
 void events_draw(const Draw *d, const Screen *screen)
@@ -24,7 +35,7 @@ void events_draw(const Draw *d, const Screen *screen)
                      (long long)events->crit_10min, (long long)events->warn_10min,
                      (long long)events->info_10min);
     Draw body = pane_frame(d, screen, PANE_EVENTS,
-                           m->follow_events ? "EVENTS (follow)" : "EVENTS (f follows)", right);
+                           newest_last(m) ? "EVENTS (follow)" : "EVENTS (f follows)", right);
     if (count == 0) {
         draw_text(&body, 0, 0, ROLE_DIM,
                   events->total > 0 || m->filter[PANE_EVENTS][0]
@@ -34,10 +45,11 @@ void events_draw(const Draw *d, const Screen *screen)
     }
     int rows = body.r.h;
     int place = model_place(m, screen->s, PANE_EVENTS);
-    int top = m->follow_events ? (count > rows ? count - rows : 0)
-                               : scroll_top(place, count, rows);
+    int top = newest_last(m) ? (count > rows ? count - rows : 0)
+                                              : scroll_top(place, count, rows);
     for (int i = 0; i < rows && top + i < count; i++) {
         bool cursor = top + i == place && m->focus == PANE_EVENTS;
+        draw_hit(&body, 0, i, body.r.w, HIT_ROW, PANE_EVENTS, top + i);
         draw_event(&body, i, screen, &events->rows[m->shown[PANE_EVENTS][top + i]], cursor);
         if (cursor) {
             draw_flag_row(&body, i, CELL_SELECTED);
@@ -92,6 +104,7 @@ void commands_draw(const Draw *d, const Screen *screen)
     int place = model_place(m, screen->s, PANE_COMMANDS);
     int top = scroll_top(place, count, rows);
     for (int i = 0; i < rows && top + i < count; i++) {
+        draw_hit(&body, 0, 1 + i, body.r.w, HIT_ROW, PANE_COMMANDS, top + i);
         draw_command(&body, 1 + i, &commands->rows[m->shown[PANE_COMMANDS][top + i]]);
         if (top + i == place && m->focus == PANE_COMMANDS) {
             draw_flag_row(&body, 1 + i, CELL_SELECTED);

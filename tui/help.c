@@ -10,13 +10,13 @@ static Draw centre(const Draw *d, int w, int h)
     return draw_sub(d, (d->r.w - w) / 2, (d->r.h - h) / 2, w, h);
 }
 
-static void keys_text(const ActionInfo *info, char *buffer, size_t size)
+static void keys_text(const int keys[KEYS_PER_ACTION], char *buffer, size_t size)
 {
     char name[KEY_NAME_MAX];
     size_t used = 0;
     buffer[0] = '\0';
-    for (int i = 0; i < KEYS_PER_ACTION && info->keys[i]; i++) {
-        keymap_key_name(info->keys[i], name, sizeof name);
+    for (int i = 0; i < KEYS_PER_ACTION && keys[i]; i++) {
+        keymap_key_name(keys[i], name, sizeof name);
         (void)str_format(buffer + used, size - used, "%s%s", used ? " " : "", name);
         used = strlen(buffer);
     }
@@ -38,7 +38,7 @@ void help_draw(const Draw *d, const Screen *screen)
     for (int i = 0; i < body.r.h - 1 && top + i < count; i++) {
         const ActionInfo *info = keymap_info(list[top + i]);
         char keys[48];
-        keys_text(info, keys, sizeof keys);
+        keys_text(m->config.keymap.keys[list[top + i]], keys, sizeof keys);
         bool group = top + i == 0 || keymap_info(list[top + i - 1])->group != info->group;
         bool locked = info->group == G_ACT && (!m->control || model_in_replay(m));
         draw_field(&body, 2, i, 18, false, ROLE_KEY, keys);
@@ -62,22 +62,25 @@ void help_draw(const Draw *d, const Screen *screen)
 
 void sort_draw(const Draw *d, const Screen *screen)
 {
-    static const char *const words[SORT_COUNT] = {
-#define SORT_WORD(name, word) word,
-        TUI_SORTS(SORT_WORD)
-    };
-    Draw box = centre(d, 30, SORT_COUNT + 3);
+    static const char *const names[PANE_COUNT] = {"ENGINES", "SAMPLES", "STEPS", "EVENTS",
+                                                  "POLICIES", "STEPS", "COMMANDS"};
+    Pane pane = screen->m->focus;
+    char title[32];
+    int count = sort_count(pane);
+    Draw box = centre(d, 30, count + 3);
     draw_clear(&box);
-    Draw body = plain_frame(&box, "SORT ENGINES BY", "", true);
-    for (int i = 0; i < SORT_COUNT; i++) {
-        bool current = (int)screen->m->sort == i;
-        draw_f(&body, 2, i, ROLE_TEXT, "%s%s", words[i], current ? "  (now)" : "");
+    (void)str_format(title, sizeof title, "SORT %s BY", names[pane]);
+    Draw body = plain_frame(&box, title, "", true);
+    for (int i = 0; i < count; i++) {
+        bool current = screen->m->sort[pane] == i;
+        draw_f(&body, 2, i, ROLE_TEXT, "%s%s", sort_name(pane, i),
+               !current ? "" : screen->m->inverted[pane] ? "  (now, inverted)" : "  (now)");
         if (i == screen->m->sort_cursor) {
             draw_flag_row(&body, i, CELL_SELECTED);
             surface_cursor(body.surface, body.r.x, body.r.y + i);
         }
     }
-    draw_text(&body, 2, SORT_COUNT, ROLE_DIM, "Enter  I inverts  Esc");
+    draw_text(&body, 2, count, ROLE_DIM, "Enter  I inverts  Esc");
     box_close(&box);
 }
 

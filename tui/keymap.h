@@ -1,6 +1,7 @@
 /* One table of everything a key can do: name (also the command behind ':'), up to three keys,
  * group, footer word, help. Dispatch, help screen, footer, docs/console.md and the test for
- * clashes all read it. Upper-case P U R C X change the fleet and nothing else does. */
+ * clashes all read it. Upper-case P U R C X change the fleet and nothing else does. The table is
+ * the default; a Keymap is what a console uses after the user's [keys]. */
 #ifndef ROLLTOP_TUI_KEYMAP_H
 #define ROLLTOP_TUI_KEYMAP_H
 
@@ -29,14 +30,22 @@ enum { /* keys that are no character; above every code point */
     TK_BACKTAB,
     TK_DELETE,
     TK_F1,
+    TK_F2,
     TK_F3,
     TK_F4,
+    TK_F5,
     TK_F6,
-    TK_F10
+    TK_F7,
+    TK_F8,
+    TK_F9,
+    TK_F10,
+    TK_F11,
+    TK_F12
 };
 
-/* G_ACT keys need control; G_TIME keys move the moment that is shown. PgUp PgDn Home End move
- * the rows when live and the moment in replay (the table's time rows win there). */
+/* G_ACT keys need control; G_TIME keys move the moment that is shown. A key may stand for one
+ * time action and one other: in replay the time action wins (PgUp PgDn Home End h l arrows), the
+ * speed keys only while replay is playing (+ - fold and unfold else). */
 typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT } KeyGroup;
 
 #define TUI_ACTIONS(X)                                                                            \
@@ -48,6 +57,8 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_BOTTOM, "bottom", 'G', TK_END, 0, G_MOVE, "", "last row; in events: follow the newest") \
     X(ACT_ENTER, "enter", TK_ENTER, 0, 0, G_MOVE, "Detail", "go into what is under the cursor")   \
     X(ACT_BACK, "back", TK_ESC, TK_BACKSPACE, 0, G_MOVE, "", "come back; clear filter, marks")    \
+    X(ACT_LEFT, "left", 'h', TK_LEFT, 0, G_MOVE, "", "columns to the left; in replay: a probe")   \
+    X(ACT_RIGHT, "right", 'l', TK_RIGHT, 0, G_MOVE, "", "columns to the right")                   \
     X(ACT_NEXT_PANE, "next-pane", TK_TAB, 0, 0, G_MOVE, "Pane", "next pane")                      \
     X(ACT_PREV_PANE, "previous-pane", TK_BACKTAB, 0, 0, G_MOVE, "", "previous pane")              \
     X(ACT_PANE_1, "engines", '1', 0, 0, G_MOVE, "", "engines")                                    \
@@ -59,16 +70,24 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_PANE_7, "commands", '7', 0, 0, G_MOVE, "", "what operators asked for, and the outcome") \
     X(ACT_ZOOM, "zoom", 'o', 0, 0, G_LOOK, "Zoom", "give the pane the whole screen, and back")    \
     X(ACT_FREEZE, "freeze", 'z', 0, 0, G_LOOK, "", "freeze the display; recording goes on")       \
-    X(ACT_FOLLOW, "follow", 'f', 0, 0, G_LOOK, "", "follow the newest event again")               \
+    X(ACT_FOLLOW, "follow", 'f', 0, 0, G_LOOK, "",                                                \
+      "follow this engine or sample through filters and time; in events: the newest")             \
+    X(ACT_GROUP, "group", 'e', TK_F5, 0, G_LOOK, "", "group engines by state, policy, host, not") \
+    X(ACT_UNFOLD, "unfold", '+', 0, 0, G_LOOK, "", "unfold the group under the cursor")           \
+    X(ACT_FOLD, "fold", '-', 0, 0, G_LOOK, "", "fold the group under the cursor")                 \
+    X(ACT_VIEW, "view", 'w', 0, 0, G_LOOK, "", "next named view of the configuration")            \
     X(ACT_WORST, "worst", '!', 0, 0, G_LOOK, "", "go to the worst alert that nobody saw")         \
     X(ACT_ACK, "acknowledge", 'a', 0, 0, G_LOOK, "", "acknowledge the alert (on this console)")   \
     X(ACT_COPY_ROW, "copy-row", 'y', 0, 0, G_LOOK, "", "copy the row to the terminal's clipboard")\
     X(ACT_COPY_SCREEN, "copy-screen", 'Y', 0, 0, G_LOOK, "", "copy the screen as text")           \
-    X(ACT_FILTER, "filter", '/', TK_F4, TK_F3, G_FIND, "Filter",                                  \
+    X(ACT_FILTER, "filter", '/', TK_F4, 0, G_FIND, "Filter",                                      \
       "show matching rows: words, !not, state:dead, pol:210, kv>90")                              \
-    X(ACT_NEXT_MATCH, "next-match", 'n', 0, 0, G_FIND, "", "next row that needs attention")       \
-    X(ACT_PREV_MATCH, "previous-match", 'N', 0, 0, G_FIND, "", "previous row that needs it")      \
-    X(ACT_SORT, "sort", 's', TK_F6, 0, G_FIND, "Sort", "choose the column to sort engines by")    \
+    X(ACT_SEARCH, "search", '\\', TK_F3, 0, G_FIND, "",                                           \
+      "move to a matching row, hide nothing; the same words as the filter")                       \
+    X(ACT_NEXT_MATCH, "next-match", 'n', 0, 0, G_FIND, "",                                        \
+      "next row of the search; without one: that needs attention")                                \
+    X(ACT_PREV_MATCH, "previous-match", 'N', 0, 0, G_FIND, "", "the one before")                  \
+    X(ACT_SORT, "sort", 's', TK_F6, 0, G_FIND, "Sort", "choose the column to sort this table by") \
     X(ACT_SORT_PREV, "sort-left", '<', 0, 0, G_FIND, "", "sort by the column to the left")        \
     X(ACT_SORT_NEXT, "sort-right", '>', 0, 0, G_FIND, "", "sort by the column to the right")      \
     X(ACT_SORT_INVERT, "sort-invert", 'I', 0, 0, G_FIND, "", "turn the order round")              \
@@ -119,12 +138,25 @@ typedef struct ActionInfo {
     const char *help;
 } ActionInfo;
 
+typedef struct Keymap {
+    int keys[ACT_COUNT][KEYS_PER_ACTION]; /* 0: none */
+} Keymap;
+
 const ActionInfo *keymap_info(Action action);
 const char *keymap_group_name(KeyGroup group);
-/* What a key does; in replay the time keys win over the moving keys that share them. */
-Action keymap_find(int key, bool replay);
+void keymap_defaults(Keymap *map);
+/* Binds an action to the keys named in `text` ("j Down ctrl-n", "none"), in the place of what it
+ * had. False, with a sentence in `why`, when a name is no key, when there are too many, or when a
+ * key would change the fleet that must not: only upper-case letters and F-keys but F9 may. */
+bool keymap_bind(Keymap *map, Action action, const char *text, size_t n, char *why, size_t size);
+/* Two actions on one key that cannot be told apart; from *next on. False: none is left. */
+bool keymap_conflict(const Keymap *map, int *next, char *why, size_t size);
+/* What a key does; in replay the time keys win over the others that share them. */
+Action keymap_find(const Keymap *map, int key, bool replay, bool playing);
 Action keymap_by_name(const char *name, size_t n);
 /* "k", "Up", "ctrl-d", "Space"; buffer of KEY_NAME_MAX. */
 void keymap_key_name(int key, char *buffer, size_t size);
+/* TK_NONE when it names no key. */
+int keymap_key(const char *name, size_t n);
 
 #endif

@@ -65,6 +65,23 @@ static unsigned enter(Model *model, const Snapshot *snap)
     return 0;
 }
 
+static unsigned show_pane(Model *model, Pane pane)
+{
+    model->focus = pane;
+    model->depth = 0;
+    if (pane == PANE_POLICIES || pane == PANE_LEARNING) {
+        model->second = true;
+    } else if (pane == PANE_TAIL || pane == PANE_STEPS) {
+        model->second = false;
+    }
+    return MODEL_DRAW | MODEL_QUERY;
+}
+
+static void free_cursor(Model *model)
+{
+    model->follow[model->focus] = 0;
+}
+
 static unsigned back(Model *model, const Snapshot *snap)
 {
     char *filter = model->filter[model->focus];
@@ -77,6 +94,14 @@ static unsigned back(Model *model, const Snapshot *snap)
         model_lists(model, snap);
         return MODEL_DRAW | MODEL_QUERY;
     }
+    if (model->search[0]) {
+        model->search[0] = '\0';
+        return MODEL_DRAW;
+    }
+    if (model->follow[model->focus] != 0) {
+        free_cursor(model);
+        return MODEL_DRAW;
+    }
     if (model_mark_count(model) > 0) {
         for (int i = 0; i < model->order_count; i++) {
             model->order[i].marked = false;
@@ -86,6 +111,12 @@ static unsigned back(Model *model, const Snapshot *snap)
     if (model->zoom) {
         model->zoom = false;
         return MODEL_DRAW | MODEL_QUERY;
+    }
+    if (model->past_count > 0) {
+        Pane pane = model->past[--model->past_count];
+        unsigned flags = show_pane(model, pane);
+        model->message[0] = '\0';
+        return flags;
     }
     model->message[0] = '\0';
     return MODEL_DRAW;
@@ -112,14 +143,14 @@ static unsigned move(Model *model, const Snapshot *snap, int delta)
 
 static unsigned focus_pane(Model *model, Pane pane)
 {
-    model->focus = pane;
-    model->depth = 0;
-    if (pane == PANE_POLICIES || pane == PANE_LEARNING) {
-        model->second = true;
-    } else if (pane == PANE_TAIL || pane == PANE_STEPS) {
-        model->second = false;
+    if (pane != model->focus) {
+        if (model->past_count == MODEL_PAST_MAX) {
+            memmove(model->past, model->past + 1, (MODEL_PAST_MAX - 1) * sizeof model->past[0]);
+            model->past_count--;
+        }
+        model->past[model->past_count++] = model->focus;
     }
-    return MODEL_DRAW | MODEL_QUERY;
+    return show_pane(model, pane);
 }
 
 /* Rows that want attention: engines not well, events that warn, steps that did not end well. */
@@ -151,14 +182,22 @@ static unsigned next_match(Model *model, const Snapshot *snap, int dir, int64_t 
     Pane pane = model->focus;
     int count = model->shown_count[pane];
     int place = model_place(model, snap, pane);
+    bool searching = model->search[0] != '\0';
     for (int n = 1; n <= count && place >= 0; n++) {
         int at = ((place + dir * n) % count + count) % count;
-        if (wants_attention(snap, pane, model->shown[pane][at])) {
+        int row = model->shown[pane][at];
+        if (searching ? model_row_matches(snap, pane, row, model->search)
+                      : wants_attention(snap, pane, row)) {
             model_move(model, snap, pane, at - place);
             return MODEL_DRAW;
         }
     }
-    model_say(model, ROLE_INFO, now_us, "no row here needs attention");
+    if (searching) {
+        model_say(model, ROLE_INFO, now_us, "no row here matches \"%s\"; Esc ends the search",
+                  model->search);
+    } else {
+        model_say(model, ROLE_INFO, now_us, "no row here needs attention");
+    }
     return MODEL_DRAW;
 }
 
@@ -189,6 +228,22 @@ static unsigned mark_range(Model *model, const Snapshot *snap)
     return MODEL_DRAW;
 }
 
+/* A folded group is marked as a whole, but only what its filter lets through. */
+static void mark_row(Model *model, const Snapshot *snap, RowOrder *order)
+{
+    const GroupLine *group = group_at(model, model_place(model, snap, PANE_ENGINES));
+    bool set = !order->marked;
+    order->marked = set;
+    for (size_t i = 0; group && group->folded && i < snap->engines.count; i++) {
+        const EngineRow *row = &snap->engines.rows[i];
+        RowOrder *other = model_order_find(model, row->engine);
+        if (other && group_holds(model, snap, group, row) &&
+            model_row_matches(snap, PANE_ENGINES, (int)i, model->filter[PANE_ENGINES])) {
+            other->marked = set;
+        }
+    }
+}
+
 static unsigned mark(Model *model, const Snapshot *snap, bool all, int64_t now_us)
 {
     if (model->focus != PANE_ENGINES) {
@@ -199,7 +254,7 @@ static unsigned mark(Model *model, const Snapshot *snap, bool all, int64_t now_u
         const EngineRow *row = model_engine(model, snap);
         RowOrder *order = row ? model_order_find(model, row->engine) : NULL;
         if (order) {
-            order->marked = !order->marked;
+            mark_row(model, snap, order);
             model_move(model, snap, PANE_ENGINES, 1);
         }
         return MODEL_DRAW;
@@ -339,6 +394,7 @@ static unsigned start_typing(Model *model, Mode mode, const char *text)
     (void)str_format(model->input.text, sizeof model->input.text, "%s", text);
     model->input.n = strlen(model->input.text);
     model->history_at = model->history_count;
+    model->completion = -1;
     return MODEL_DRAW;
 }
 
@@ -355,8 +411,9 @@ static unsigned quit(Model *model, const Snapshot *snap)
 
 static unsigned change_sort(Model *model, const Snapshot *snap, int delta)
 {
-    int count = SORT_COUNT;
-    model->sort = (SortKey)(((int)model->sort + delta + count) % count);
+    Pane pane = model->focus;
+    int count = sort_count(pane);
+    model->sort[pane] = (model->sort[pane] + delta + count) % count;
     model_lists(model, snap);
     return MODEL_DRAW;
 }
@@ -403,16 +460,17 @@ static unsigned run_find(Model *model, const Snapshot *snap, Action action, int6
 {
     switch ((int)action) {
     case ACT_FILTER: return start_typing(model, MODE_FILTER, model->filter[model->focus]);
+    case ACT_SEARCH: return start_typing(model, MODE_SEARCH, "");
     case ACT_NEXT_MATCH: return next_match(model, snap, 1, now_us);
     case ACT_PREV_MATCH: return next_match(model, snap, -1, now_us);
     case ACT_SORT:
         model->mode = MODE_SORT;
-        model->sort_cursor = (int)model->sort;
+        model->sort_cursor = model->sort[model->focus];
         return MODEL_DRAW;
     case ACT_SORT_PREV: return change_sort(model, snap, -1);
     case ACT_SORT_NEXT: return change_sort(model, snap, 1);
     case ACT_SORT_INVERT:
-        model->sort_inverted = !model->sort_inverted;
+        model->inverted[model->focus] = !model->inverted[model->focus];
         model_lists(model, snap);
         return MODEL_DRAW;
     case ACT_MARK: return mark(model, snap, false, now_us);
@@ -424,6 +482,48 @@ static unsigned run_find(Model *model, const Snapshot *snap, Action action, int6
     return 0;
 }
 
+static unsigned follow(Model *model, const Snapshot *snap, int64_t now_us)
+{
+    Pane pane = model->focus;
+    int place = model_place(model, snap, pane);
+    if (pane == PANE_EVENTS) {
+        model->follow_events = true;
+        model_lists(model, snap);
+        return MODEL_DRAW;
+    }
+    if ((pane != PANE_ENGINES && pane != PANE_TAIL) || place < 0) {
+        model_say(model, ROLE_INFO, now_us, "engines (1), samples (2) and events (4) are followed");
+        return MODEL_DRAW;
+    }
+    int64_t id = model_row_id(snap, pane, model->shown[pane][place]);
+    model->follow[pane] = model->follow[pane] == id ? 0 : id;
+    model->cursor[pane].id = id;
+    model->cursor[pane].set = true;
+    model_lists(model, snap);
+    return MODEL_DRAW;
+}
+
+unsigned model_view(Model *model, const Snapshot *snap, int view, int64_t now_us)
+{
+    if (view < 0 || view >= model->config.view_count) {
+        model_say(model, ROLE_INFO, now_us,
+                  "no view is named in the configuration; [view NAME] there names one");
+        return MODEL_DRAW;
+    }
+    const NamedView *to = &model->config.views[view];
+    unsigned flags = focus_pane(model, to->pane);
+    model->view = (view + 1) % model->config.view_count;
+    model->zoom = to->zoom;
+    model->sort[to->pane] = to->sort;
+    model->inverted[to->pane] = to->inverted;
+    model->group = to->group;
+    model->folded_count = 0;
+    (void)str_format(model->filter[to->pane], sizeof model->filter[0], "%s", to->filter);
+    model_lists(model, snap);
+    model_say(model, ROLE_INFO, now_us, "view '%s'", to->name);
+    return flags;
+}
+
 static unsigned run_other(Model *model, const Snapshot *snap, Action action, int64_t now_us)
 {
     switch ((int)action) {
@@ -431,10 +531,11 @@ static unsigned run_other(Model *model, const Snapshot *snap, Action action, int
         model->zoom = !model->zoom;
         return MODEL_DRAW | MODEL_QUERY;
     case ACT_FREEZE: return freeze(model, now_us);
-    case ACT_FOLLOW:
-        model->follow_events = true;
-        model_lists(model, snap);
-        return MODEL_DRAW;
+    case ACT_FOLLOW: return follow(model, snap, now_us);
+    case ACT_GROUP: return group_next(model, snap);
+    case ACT_UNFOLD: return group_fold(model, snap, false, now_us);
+    case ACT_FOLD: return group_fold(model, snap, true, now_us);
+    case ACT_VIEW: return model_view(model, snap, model->view, now_us);
     case ACT_WORST: return go_worst(model, snap, now_us);
     case ACT_ACK: return acknowledge(model, snap, now_us);
     case ACT_COPY_ROW: return MODEL_COPY_ROW;
@@ -452,6 +553,13 @@ static unsigned run_other(Model *model, const Snapshot *snap, Action action, int
     return 0;
 }
 
+static unsigned scroll_columns(Model *model, int delta)
+{
+    int to = model->scroll_x + delta;
+    model->scroll_x = to < 0 ? 0 : to > 40 ? 40 : to;
+    return MODEL_DRAW;
+}
+
 static unsigned run_move(Model *model, const Snapshot *snap, Action action)
 {
     int page = model->h > 16 ? model->h - 12 : 4;
@@ -463,6 +571,8 @@ static unsigned run_move(Model *model, const Snapshot *snap, Action action)
     case ACT_TOP: return move(model, snap, -1000000);
     case ACT_BOTTOM: return move(model, snap, 1000000);
     case ACT_ENTER: return enter(model, snap);
+    case ACT_LEFT: return scroll_columns(model, -1);
+    case ACT_RIGHT: return scroll_columns(model, 1);
     case ACT_BACK: return back(model, snap);
     case ACT_NEXT_PANE: return focus_pane(model, (Pane)((model->focus + 1) % PANE_COUNT));
     case ACT_PREV_PANE:
@@ -491,6 +601,52 @@ unsigned action_run(Model *model, const Snapshot *snap, Action action, int64_t n
     return 0;
 }
 
+unsigned model_shell(Model *model, int index)
+{
+    model->shell = index;
+    if (model->config.commands[index].confirm) {
+        model->mode = MODE_SHELL;
+        return MODEL_DRAW | MODEL_FLUSH_INPUT;
+    }
+    return MODEL_SHELL | MODEL_DRAW;
+}
+
+unsigned model_click(Model *model, const Snapshot *snap, const Hit *hit, int64_t now_us)
+{
+    model->now_us = now_us;
+    if (model->mode != MODE_NORMAL || hit->kind == HIT_NONE) {
+        return 0;
+    }
+    Pane pane = (Pane)hit->pane;
+    unsigned flags = model->depth == 0 && pane != model->focus ? focus_pane(model, pane) : 0;
+    if (hit->kind == HIT_ROW && model->depth == 0) {
+        model_move(model, snap, pane, hit->value - model_place(model, snap, pane));
+    } else if (hit->kind == HIT_SORT && model->depth == 0) {
+        bool again = model->sort[pane] == hit->value;
+        model->inverted[pane] = again && !model->inverted[pane];
+        model->sort[pane] = hit->value;
+        model_lists(model, snap);
+    }
+    return flags | MODEL_DRAW;
+}
+
+unsigned model_wheel(Model *model, const Snapshot *snap, const Hit *hit, int delta,
+                     int64_t now_us)
+{
+    model->now_us = now_us;
+    if (model->mode == MODE_HELP || model->mode == MODE_HELP_FILTER || model->mode == MODE_SORT) {
+        return typing_key(model, snap, delta < 0 ? TK_UP : TK_DOWN, now_us);
+    }
+    if (model->mode != MODE_NORMAL) {
+        return 0;
+    }
+    if (model->depth == 0 && hit->kind != HIT_NONE) {
+        model_move(model, snap, (Pane)hit->pane, delta);
+        return MODEL_DRAW;
+    }
+    return move(model, snap, delta);
+}
+
 unsigned model_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
 {
     model->now_us = now_us;
@@ -500,7 +656,13 @@ unsigned model_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
     if (model->mode != MODE_NORMAL) {
         return typing_key(model, snap, key, now_us);
     }
-    Action action = keymap_find(key, model_in_replay(model));
+    for (int i = 0; i < model->config.command_count && key != TK_NONE; i++) {
+        if (model->config.commands[i].key == key) {
+            return model_shell(model, i);
+        }
+    }
+    Action action =
+        keymap_find(&model->config.keymap, key, model_in_replay(model), model->playing);
     if (action == ACT_NONE && key != TK_NONE) {
         char name[KEY_NAME_MAX];
         keymap_key_name(key, name, sizeof name);

@@ -154,6 +154,7 @@ void learning_draw(const Draw *d, const Screen *screen)
                   "STEP   POL    REWARD    STD    EVAL SAMPLES  TOKENS    TOOK  OUTCOME");
         for (int i = 0; i < rows && top + i < count; i++) {
             bool cursor = top + i == place;
+            draw_hit(&body, 0, y + i, body.r.w, HIT_ROW, PANE_LEARNING, top + i);
             draw_step(&body, y + i, screen, &s->steps.rows[m->shown[PANE_LEARNING][top + i]],
                       cursor);
             if (cursor) {

@@ -1,8 +1,6 @@
 #include "tui/model.h"
 #include "tui/state.h"
 
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { ORDER_TICKS = 3 };
@@ -65,58 +63,110 @@ static bool engine_matches(const Snapshot *snap, const EngineRow *row, const cha
     return filter_match(filter, text, fields, sizeof fields / sizeof fields[0]);
 }
 
-static bool row_matches(const Snapshot *snap, Pane pane, int i, const char *filter)
+static bool tail_matches(const Snapshot *snap, const TailRow *row, const char *filter)
+{
+    char text[160];
+    char name[48];
+    Val age = val_of((double)(snap->t_us - row->started_us) / 1e6, 0);
+    const char *kind = row->eval ? "eval" : "train";
+    (void)str_format(name, sizeof name, "%lld/%lld", (long long)row->step,
+                     (long long)row->sample);
+    (void)str_format(text, sizeof text, "%s %s v%lld %s", name, word_of(row->engine_name),
+                     (long long)row->policy_version, kind);
+    const FilterField fields[] = {
+        {"engine", word_of(row->engine_name), val_none()}, {"kind", kind, val_none()},
+        {"sample", name, val_none()},
+        {"pol", NULL, val_of((double)row->policy_version, 0)},
+        {"group", NULL, val_of((double)row->group, 0)},
+        {"step", NULL, val_of((double)row->step, 0)},
+        {"tokens", NULL, val_of((double)row->tokens, 0)},
+        {"try", NULL, val_of(row->attempt, 0)}, {"age", NULL, age},
+    };
+    return filter_match(filter, text, fields, sizeof fields / sizeof fields[0]);
+}
+
+static bool step_matches(const StepRow *row, const char *filter)
+{
+    char text[256];
+    (void)str_format(text, sizeof text, "%lld v%lld %s", (long long)row->step,
+                     (long long)row->policy_version, word_of(row->outcome));
+    const FilterField fields[] = {
+        {"step", NULL, val_of((double)row->step, 0)},
+        {"pol", NULL, val_of((double)row->policy_version, 0)},
+        {"outcome", word_of(row->outcome), val_none()},
+        {"reward", NULL, row->reward_mean}, {"eval", NULL, row->eval_reward_mean},
+        {"samples", NULL, val_of((double)row->samples, 0)},
+        {"took", NULL, val_of((double)(row->ended_us - row->started_us) / 1e6, 0)},
+    };
+    return filter_match(filter, text, fields, sizeof fields / sizeof fields[0]);
+}
+
+static bool event_matches(const Snapshot *snap, const EventRow *row, const char *filter)
+{
+    static const char *const levels[] = {"info", "warning", "critical"};
+    char text[768];
+    (void)str_format(text, sizeof text, "%c %s %s", severity_letter(row->severity),
+                     word_of(row->source), word_of(row->text));
+    const FilterField fields[] = {
+        {"source", word_of(row->source), val_none()},
+        {"severity", levels[row->severity], val_none()},
+        {"engine", snapshot_engine_name(snap, row->engine), val_none()},
+    };
+    return filter_match(filter, text, fields, sizeof fields / sizeof fields[0]);
+}
+
+static bool policy_matches(const PolicyRow *row, const char *filter)
+{
+    char text[512];
+    const char *state = policy_state_name(row->state);
+    (void)str_format(text, sizeof text, "v%lld %s %s %s", (long long)row->version, state,
+                     word_of(row->digest), word_of(row->reason));
+    const FilterField fields[] = {
+        {"pol", NULL, val_of((double)row->version, 0)}, {"state", state, val_none()},
+        {"step", NULL, val_of((double)row->step, 0)},
+        {"engines", NULL, val_of((double)row->engines, 0)},
+    };
+    return filter_match(filter, text, fields, sizeof fields / sizeof fields[0]);
+}
+
+static bool command_matches(const CommandRow *row, const char *filter)
 {
     char text[768];
-    text[0] = '\0';
+    (void)str_format(text, sizeof text, "%s %s %s %s %s", word_of(row->who), word_of(row->what),
+                     word_of(row->target), word_of(row->state), word_of(row->reason));
+    const FilterField fields[] = {
+        {"who", word_of(row->who), val_none()}, {"what", word_of(row->what), val_none()},
+        {"target", word_of(row->target), val_none()}, {"state", word_of(row->state), val_none()},
+    };
+    return filter_match(filter, text, fields, sizeof fields / sizeof fields[0]);
+}
+
+bool model_row_matches(const Snapshot *snap, Pane pane, int i, const char *filter)
+{
     if (!filter[0]) {
         return true;
     }
     switch (pane) {
     case PANE_ENGINES: return engine_matches(snap, &snap->engines.rows[i], filter);
-    case PANE_TAIL: {
-        const TailRow *row = &snap->tail.rows[i];
-        (void)str_format(text, sizeof text, "%lld/%lld %s v%lld %s", (long long)row->step,
-                         (long long)row->sample, word_of(row->engine_name),
-                         (long long)row->policy_version, row->eval ? "eval" : "");
-        break;
-    }
+    case PANE_TAIL: return tail_matches(snap, &snap->tail.rows[i], filter);
     case PANE_STEPS:
-    case PANE_LEARNING: {
-        const StepRow *row = &snap->steps.rows[i];
-        (void)str_format(text, sizeof text, "%lld v%lld %s", (long long)row->step,
-                         (long long)row->policy_version, word_of(row->outcome));
-        break;
-    }
-    case PANE_EVENTS: {
-        const EventRow *row = &snap->events.rows[i];
-        (void)str_format(text, sizeof text, "%c %s %s", severity_letter(row->severity),
-                         word_of(row->source), word_of(row->text));
-        break;
-    }
-    case PANE_POLICIES: {
-        const PolicyRow *row = &snap->policies.rows[i];
-        (void)str_format(text, sizeof text, "v%lld %s %s %s", (long long)row->version,
-                         policy_state_name(row->state), word_of(row->digest),
-                         word_of(row->reason));
-        break;
-    }
-    case PANE_COMMANDS: {
-        const CommandRow *row = &snap->commands.rows[i];
-        (void)str_format(text, sizeof text, "%s %s %s %s %s", word_of(row->who),
-                         word_of(row->what), word_of(row->target), word_of(row->state),
-                         word_of(row->reason));
-        break;
-    }
+    case PANE_LEARNING: return step_matches(&snap->steps.rows[i], filter);
+    case PANE_EVENTS: return event_matches(snap, &snap->events.rows[i], filter);
+    case PANE_POLICIES: return policy_matches(&snap->policies.rows[i], filter);
+    case PANE_COMMANDS: return command_matches(&snap->commands.rows[i], filter);
     case PANE_COUNT: break;
     }
-    return filter_match(filter, text, NULL, 0);
+    return false;
 }
 
 /* ---- order of engines ---------------------------------------------------------------------- */
 
-RowOrder *model_order_find(Model *model, int64_t engine)
+/* Engines are numbered from 1 in the order they appear, so the first guess is nearly always it. */
+const RowOrder *model_order_of(const Model *model, int64_t engine)
 {
+    if (engine > 0 && engine <= model->order_count && model->order[engine - 1].engine == engine) {
+        return &model->order[engine - 1];
+    }
     for (int i = 0; i < model->order_count; i++) {
         if (model->order[i].engine == engine) {
             return &model->order[i];
@@ -125,24 +175,16 @@ RowOrder *model_order_find(Model *model, int64_t engine)
     return NULL;
 }
 
-static int order_rank(const Model *model, int64_t engine)
+RowOrder *model_order_find(Model *model, int64_t engine)
 {
-    for (int i = 0; i < model->order_count; i++) {
-        if (model->order[i].engine == engine) {
-            return model->order[i].rank;
-        }
-    }
-    return 9;
+    const RowOrder *found = model_order_of(model, engine);
+    return found ? &model->order[found - model->order] : NULL;
 }
 
 bool model_marked(const Model *model, int64_t engine)
 {
-    for (int i = 0; i < model->order_count; i++) {
-        if (model->order[i].engine == engine) {
-            return model->order[i].marked;
-        }
-    }
-    return false;
+    const RowOrder *found = model_order_of(model, engine);
+    return found && found->marked;
 }
 
 int model_mark_count(const Model *model)
@@ -181,62 +223,6 @@ void model_order(Model *model, const Snapshot *snap)
     }
 }
 
-typedef struct SortItem {
-    int index;
-    double key; /* ascending */
-    const char *name;
-    int64_t engine;
-} SortItem;
-
-static double sort_key(const Model *model, const Snapshot *snap, const EngineRow *row)
-{
-    Val v = val_none();
-    switch (model->sort) {
-    case SORT_SEVERITY: return order_rank(model, row->engine);
-    case SORT_NAME: return 0;
-    case SORT_POLICY: return (double)row->policy_version;
-    case SORT_TOKENS: v = row->tokens_per_s; break;
-    case SORT_RUNNING: v = row->running; break;
-    case SORT_WAITING: v = row->waiting; break;
-    case SORT_KV: v = row->kv_usage; break;
-    case SORT_ITL: v = row->itl_ms; break;
-    case SORT_SEEN: return -(double)(snap->t_us - row->seen_us);
-    case SORT_COUNT: break;
-    }
-    return v.known && isfinite(v.v) ? -v.v : INFINITY; /* largest first, unknown last */
-}
-
-static int compare_items(const void *a, const void *b)
-{
-    const SortItem *left = a;
-    const SortItem *right = b;
-    if (left->key < right->key || left->key > right->key) {
-        return left->key < right->key ? -1 : 1;
-    }
-    int by_name = strcmp(left->name, right->name);
-    return by_name ? by_name : left->engine < right->engine ? -1 : left->engine > right->engine;
-}
-
-static void sort_engines(Model *model, const Snapshot *snap)
-{
-    SortItem items[MODEL_ENGINES_MAX];
-    int *shown = model->shown[PANE_ENGINES];
-    int count = model->shown_count[PANE_ENGINES];
-    if (count > MODEL_ENGINES_MAX) {
-        count = MODEL_ENGINES_MAX;
-        model->shown_count[PANE_ENGINES] = count;
-    }
-    for (int i = 0; i < count; i++) {
-        const EngineRow *row = &snap->engines.rows[shown[i]];
-        items[i] = (SortItem){shown[i], sort_key(model, snap, row), word_of(row->name),
-                              row->engine};
-    }
-    qsort(items, (size_t)count, sizeof items[0], compare_items);
-    for (int i = 0; i < count; i++) {
-        shown[i] = items[model->sort_inverted ? count - 1 - i : i].index;
-    }
-}
-
 /* ---- cursors ------------------------------------------------------------------------------- */
 
 static void settle_cursor(Model *model, const Snapshot *snap, Pane pane)
@@ -246,9 +232,15 @@ static void settle_cursor(Model *model, const Snapshot *snap, Pane pane)
     if (count == 0) {
         return;
     }
-    if (pane == PANE_EVENTS && model->follow_events) {
+    if (pane == PANE_EVENTS && model->follow_events && model->sort[pane] == 0 &&
+        !model->inverted[pane]) {
         cursor->set = false;
         cursor->index = count - 1;
+    }
+    int64_t follow = model->follow[pane];
+    if (follow != 0) {
+        cursor->id = follow;
+        cursor->set = true;
     }
     if (cursor->set) {
         for (int i = 0; i < count; i++) {
@@ -257,6 +249,12 @@ static void settle_cursor(Model *model, const Snapshot *snap, Pane pane)
                 return;
             }
         }
+    }
+    if (follow != 0) { /* nobody acts on a row that only took its place */
+        model->follow[pane] = 0;
+        model_say(model, ROLE_WARN, model->now_us, pane == PANE_TAIL
+                  ? "followed sample %lld is not in flight any more; its step (3) lists it"
+                  : "followed engine %lld is not in this log at this moment", (long long)follow);
     }
     cursor->index = cursor->index < count ? cursor->index : count - 1;
     cursor->id = model_row_id(snap, pane, model->shown[pane][cursor->index]);
@@ -271,13 +269,16 @@ void model_lists(Model *model, const Snapshot *snap)
         int count = model_row_count(snap, (Pane)pane);
         int kept = 0;
         for (int i = 0; i < count; i++) {
-            if (row_matches(snap, (Pane)pane, i, model->filter[pane])) {
+            bool followed = model->follow[pane] != 0 &&
+                            model_row_id(snap, (Pane)pane, i) == model->follow[pane];
+            if (followed || model_row_matches(snap, (Pane)pane, i, model->filter[pane])) {
                 model->shown[pane][kept++] = i;
             }
         }
         model->shown_count[pane] = kept;
+        sort_rows(model, snap, (Pane)pane);
         if (pane == PANE_ENGINES) {
-            sort_engines(model, snap);
+            group_rows(model, snap);
         }
         settle_cursor(model, snap, (Pane)pane);
     }
@@ -302,6 +303,7 @@ void model_move(Model *model, const Snapshot *snap, Pane pane, int delta)
     cursor->index = to < 0 ? 0 : to >= count ? count - 1 : (int)to;
     cursor->id = model_row_id(snap, pane, model->shown[pane][cursor->index]);
     cursor->set = true;
+    model->follow[pane] = 0;
     if (pane == PANE_EVENTS) {
         model->follow_events = cursor->index == count - 1;
         if (cursor->index == 0 && snap->events.total > snap->events.count &&

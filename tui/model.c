@@ -28,6 +28,11 @@ Model *model_new(const ModelConfig *config)
     } else {
         (void)str_format(model->self, sizeof model->self, "%s", model->user);
     }
+    if (config->config) {
+        model->config = *config->config;
+    } else {
+        config_defaults(&model->config);
+    }
     (void)str_format(model->log_path, sizeof model->log_path, "%s",
                      config->log_path ? config->log_path : "");
     (void)str_format(model->theme, sizeof model->theme, "%s",
@@ -120,13 +125,29 @@ void model_say(Model *model, Role role, int64_t now_us, const char *format, ...)
     model->message_until_us = now_us + MESSAGE_US;
 }
 
+/* Once per critical alert, never per refresh, and never for the past. */
+static unsigned ring(Model *model, const Snapshot *snap)
+{
+    int64_t newest = model->rung;
+    for (size_t i = 0; i < snap->alerts.count && model->live; i++) {
+        const AlertRow *row = &snap->alerts.rows[i];
+        bool crit = row->severity == SEVERITY_CRIT && row->ended_us == 0;
+        newest = crit && row->incident > newest ? row->incident : newest;
+    }
+    bool first = model->rung == 0 && !model->observed; /* what was open before we looked */
+    bool rings = newest > model->rung && !first;
+    model->rung = newest;
+    model->observed = model->observed || snap->ready;
+    return rings ? MODEL_BELL : 0;
+}
+
 unsigned model_observe(Model *model, const Snapshot *snap, int64_t now_us)
 {
     model->now_us = now_us;
     model->ended = snap->ready && snap->run.first_us > 0 && !snap->run.core_alive;
     model_order(model, snap);
     model_lists(model, snap);
-    return MODEL_DRAW | act_observe(model, snap, now_us);
+    return MODEL_DRAW | ring(model, snap) | act_observe(model, snap, now_us);
 }
 
 static int64_t clamp_time(const Snapshot *snap, int64_t t_us)

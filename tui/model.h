@@ -4,13 +4,12 @@
 #ifndef ROLLTOP_TUI_MODEL_H
 #define ROLLTOP_TUI_MODEL_H
 
-#include "tui/keymap.h"
-#include "tui/layout.h"
+#include "tui/config.h"
 #include "tui/snapshot.h"
 
 enum {
     MODEL_ROWS_MAX = 2048,   /* rows of one list that the console can walk */
-    MODEL_ENGINES_MAX = 1024,
+    MODEL_ENGINES_MAX = 2048,
     MODEL_INPUT_MAX = 200,
     MODEL_DETAIL_DEPTH = 6,
     MODEL_TARGETS_MAX = 64,
@@ -20,6 +19,9 @@ enum {
     MODEL_BOOKMARKS_MAX = 32,
     MODEL_ACKED_MAX = 256,
     MODEL_HISTORY_MAX = 16,
+    MODEL_GROUPS_MAX = 128,
+    MODEL_GROUP_NAME = 40,
+    MODEL_PAST_MAX = 16, /* panes that Backspace goes back to */
     MODEL_GUARD_US = 300000,     /* keys right after a box was drawn are thrown away */
     MODEL_COUNTDOWN_US = 10000000,
     MODEL_PENDING_TIMEOUT_US = 60000000,
@@ -37,12 +39,17 @@ enum { /* what the loop must do */
     MODEL_COPY_ROW = 128,
     MODEL_COPY_SCREEN = 256,
     MODEL_FLUSH_INPUT = 512, /* a box opened: what was typed before it is thrown away */
-    MODEL_THEME = 1024
+    MODEL_THEME = 1024,
+    MODEL_MARKS = 2048, /* the bookmarks changed: write the side file */
+    MODEL_SHELL = 4096, /* run the user's command `shell` */
+    MODEL_BELL = 8192   /* a critical alert that was not there before */
 };
 
 typedef enum Mode {
     MODE_NORMAL,
     MODE_FILTER,
+    MODE_SEARCH,
+    MODE_SHELL, /* y runs the user's command */
     MODE_COMMAND,
     MODE_GO,
     MODE_BOOKMARK,
@@ -149,11 +156,19 @@ typedef struct Bookmark {
     char name[48];
 } Bookmark;
 
+typedef struct GroupLine {
+    char key[MODEL_GROUP_NAME];
+    int first, members, bad; /* first: place among the rows shown */
+    bool folded;
+    double tokens;
+} GroupLine;
+
 typedef struct ModelConfig {
     bool control, replay, ascii;
     bool may_stop; /* leaving asks whether to stop the run */
     const char *user, *log_path, *theme;
     int64_t pid; /* 0: unknown */
+    const TuiConfig *config; /* NULL: the defaults; copied */
 } ModelConfig;
 
 typedef struct Model {
@@ -162,6 +177,7 @@ typedef struct Model {
     char user[64], self[64]; /* self: how the core names us in the log, "pid 4711" or the user */
     char log_path[256], theme[64];
     int colours;
+    TuiConfig config;
     /* where we look */
     Pane focus;
     bool zoom, second;
@@ -174,9 +190,20 @@ typedef struct Model {
     size_t event_limit;
     Detail detail[MODEL_DETAIL_DEPTH];
     int depth;
-    SortKey sort;
-    bool sort_inverted;
+    int sort[PANE_COUNT];
+    bool inverted[PANE_COUNT];
     int sort_cursor;
+    int scroll_x; /* columns, or cells of text, left of what is shown */
+    char search[MODEL_INPUT_MAX];
+    int64_t follow[PANE_COUNT]; /* identity; 0: the cursor is free */
+    Pane past[MODEL_PAST_MAX];
+    int past_count;
+    int view; /* the next named view */
+    GroupBy group;
+    char folded[MODEL_GROUPS_MAX][MODEL_GROUP_NAME];
+    int folded_count;
+    GroupLine groups[MODEL_GROUPS_MAX];
+    int group_count;
     RowOrder order[MODEL_ENGINES_MAX];
     int order_count;
     /* time */
@@ -186,12 +213,17 @@ typedef struct Model {
     Seek seek;
     Bookmark bookmarks[MODEL_BOOKMARKS_MAX];
     int bookmark_count, bookmark_next;
+    int shell; /* index of the user's command */
+    bool observed; /* a picture was seen */
+    int64_t rung; /* newest alert that the bell has rung for */
     int64_t acked[MODEL_ACKED_MAX];
     int acked_count;
     /* typing */
     InputLine input;
     char history[MODEL_HISTORY_MAX][MODEL_INPUT_MAX];
     int history_count, history_at;
+    char stem[MODEL_INPUT_MAX]; /* what Tab completes; completion -1: nothing yet */
+    int completion;
     int help_cursor;
     InputLine help_filter;
     /* acting */
@@ -225,6 +257,10 @@ LayoutWish model_wish(const Model *model, const Snapshot *snap);
 unsigned model_resize(Model *model, int w, int h);
 /* A new snapshot: rows are ordered and filtered, cursors find their rows again. */
 unsigned model_observe(Model *model, const Snapshot *snap, int64_t now_us);
+/* A mouse never acts: it selects, sorts, scrolls, goes to a pane. `hit` is what lies there. */
+unsigned model_click(Model *model, const Snapshot *snap, const Hit *hit, int64_t now_us);
+unsigned model_wheel(Model *model, const Snapshot *snap, const Hit *hit, int delta,
+                     int64_t now_us);
 unsigned model_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
 /* Once a second and during playback: messages end, countdowns run, playback moves T. */
 unsigned model_tick(Model *model, const Snapshot *snap, int64_t now_us);
@@ -246,10 +282,24 @@ void model_move(Model *model, const Snapshot *snap, Pane pane, int delta);
 const EngineRow *model_engine(const Model *model, const Snapshot *snap); /* under the cursor */
 int64_t model_sample(const Model *model, const Snapshot *snap); /* under the cursor, 0 none */
 RowOrder *model_order_find(Model *model, int64_t engine);
+const RowOrder *model_order_of(const Model *model, int64_t engine);
+bool model_row_matches(const Snapshot *snap, Pane pane, int index, const char *filter);
 bool model_marked(const Model *model, int64_t engine);
 int model_mark_count(const Model *model);
 void model_order(Model *model, const Snapshot *snap);
 bool model_acked(const Model *model, int64_t incident);
+/* sort.c */
+int sort_count(Pane pane);
+const char *sort_name(Pane pane, int sort);
+int sort_by_name(Pane pane, Str name); /* -1: no such column */
+void sort_rows(Model *model, const Snapshot *snap, Pane pane);
+/* group.c */
+void group_rows(Model *model, const Snapshot *snap);
+const GroupLine *group_at(const Model *model, int place); /* NULL: no groups */
+bool group_holds(const Model *model, const Snapshot *snap, const GroupLine *group,
+                 const EngineRow *row);
+unsigned group_fold(Model *model, const Snapshot *snap, bool fold, int64_t now_us);
+unsigned group_next(Model *model, const Snapshot *snap);
 /* filter.c: words, !not, name:word, name>number; `text` holds the row's words. */
 typedef struct FilterField {
     const char *name;
@@ -276,8 +326,12 @@ void act_word(const Model *model, int64_t now_us, char *buffer, size_t size);
 /* typing.c */
 bool input_key(InputLine *line, int key); /* true when the line took it */
 unsigned typing_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
+const char *command_completion(const Model *model, const char *typed, int n, char *buffer,
+                               size_t size);
 unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_us);
 /* keys.c */
+unsigned model_shell(Model *model, int index);
+unsigned model_view(Model *model, const Snapshot *snap, int view, int64_t now_us);
 unsigned action_run(Model *model, const Snapshot *snap, Action action, int64_t now_us);
 /* time.c: what '@' understands. False: nothing sensible. */
 bool time_parse(Str text, int64_t t_us, int64_t first_us, int64_t last_us, Seek *out);

@@ -124,6 +124,7 @@ void policies_draw(const Draw *d, const Screen *screen)
     int top = scroll_top(place, count, rows);
     for (int i = 0; i < rows && top + i < count; i++) {
         bool cursor = top + i == place && m->focus == PANE_POLICIES;
+        draw_hit(&body, 0, 2 + i, body.r.w, HIT_ROW, PANE_POLICIES, top + i);
         draw_policy(&body, 2 + i, screen, &s->policies.rows[m->shown[PANE_POLICIES][top + i]],
                     cursor);
         if (cursor) {

@@ -52,10 +52,6 @@ static void draw_typing(const Draw *d, const Screen *screen, const char *label, 
 
 static void draw_facts(const Draw *d, const Screen *screen)
 {
-    static const char *const sorts[SORT_COUNT] = {
-#define SORT_WORD(name, word) word,
-        TUI_SORTS(SORT_WORD)
-    };
     const Model *m = screen->m;
     SegmentLine line = {.count = 0};
     char a[FORMAT_MAX];
@@ -69,17 +65,46 @@ static void draw_facts(const Draw *d, const Screen *screen)
         draw_f(d, 0, 0, ROLE_ERROR, "log: %s; retrying", screen->s->fault.sentence);
         return;
     }
-    segment_add(&line, 0, ROLE_TEXT, "sort: %s", sorts[m->sort]);
+    segment_add(&line, 0, ROLE_TEXT, "sort: %s%s", sort_name(m->focus, m->sort[m->focus]),
+                m->inverted[m->focus] ? " inverted" : "");
     segment_add(&line, 0, filter[0] ? ROLE_CONFIRM : ROLE_TEXT, "filter: %s",
                 filter[0] ? filter : "none");
     segment_add(&line, 1, model_mark_count(m) ? ROLE_CONFIRM : ROLE_TEXT, "marked: %d",
                 model_mark_count(m));
+    if (m->search[0]) {
+        segment_add(&line, 1, ROLE_MATCH, "search: %s", m->search);
+    }
+    if (m->group != GROUP_NONE) {
+        segment_add(&line, 1, ROLE_TEXT, "group: %s", group_by_name(m->group));
+    }
+    if (m->follow[m->focus] != 0) {
+        segment_add(&line, 0, ROLE_CONFIRM, m->focus == PANE_TAIL ? "following sample %lld"
+                                                                  : "following engine %lld",
+                    (long long)m->follow[m->focus]);
+    }
     segment_add(&line, 2, ROLE_DIM, "log %s", name ? name + 1 : m->log_path);
     segment_add(&line, 3, ROLE_DIM, "theme %s", m->theme);
     segment_add(&line, 4, ROLE_DIM, "read in %s ms",
                 format_ratio((double)screen->s->read_us / 1000, a));
     segment_add(&line, 5, ROLE_DIM, "Esc clears, u undoes, Tab next pane, o zooms");
     (void)segment_draw(d, 0, d->r.w, 3, &line);
+}
+
+/* "Tab: pause page-up pause all": what fits the words typed so far. */
+static void completions(const Model *m, char *out, size_t size)
+{
+    char buffer[64];
+    const char *typed = m->completion >= 0 ? m->stem : m->input.text;
+    const char *word;
+    (void)str_format(out, size, "Tab:");
+    for (int n = 0; (word = command_completion(m, typed, n, buffer, sizeof buffer)); n++) {
+        size_t used = strlen(out);
+        if (used + strlen(word) + 6 > size) {
+            (void)str_format(out + used, size - used, " ...");
+            return;
+        }
+        (void)str_format(out + used, size - used, "  %s", word);
+    }
 }
 
 static void status_draw(const Draw *d, const Screen *screen)
@@ -89,7 +114,21 @@ static void status_draw(const Draw *d, const Screen *screen)
     case MODE_FILTER:
         draw_typing(d, screen, "filter: ", "words, !not, state:dead, pol:210, kv>90; Esc clears");
         return;
-    case MODE_COMMAND: draw_typing(d, screen, ":", "Tab completes"); return;
+    case MODE_SEARCH:
+        draw_typing(d, screen, "search: ", "moves the cursor, hides nothing; n N go on; Esc ends");
+        return;
+    case MODE_SHELL: {
+        const ShellCommand *command = &screen->m->config.commands[screen->m->shell];
+        (void)str_format(text, sizeof text, "run %s?  y does it, any other key cancels   %s",
+                         command->name, command->run);
+        draw_text(d, 0, 0, ROLE_CONFIRM, text);
+        return;
+    }
+    case MODE_COMMAND: {
+        completions(screen->m, text, sizeof text);
+        draw_typing(d, screen, ":", text);
+        return;
+    }
     case MODE_GO:
         draw_typing(d, screen, "go to: ", "10:41, -5m, 4126 (step), v210, or a word");
         return;
@@ -110,13 +149,44 @@ static void status_draw(const Draw *d, const Screen *screen)
     draw_facts(d, screen);
 }
 
-static void add_key(SegmentLine *line, Action action, int drop)
+static void add_key(const Model *m, SegmentLine *line, Action action, int drop)
 {
     char key[KEY_NAME_MAX];
     const ActionInfo *info = keymap_info(action);
-    keymap_key_name(info->keys[0], key, sizeof key);
+    if (m->config.keymap.keys[action][0] == TK_NONE) {
+        return;
+    }
+    keymap_key_name(m->config.keymap.keys[action][0], key, sizeof key);
     segment_add(line, drop, info->group == G_ACT ? ROLE_KEY : ROLE_TEXT, "%s%s%s", key,
                 key[1] ? " " : "", info->label);
+}
+
+/* "[]Step": a pair of keys that go back and on. */
+static void add_pair(const Model *m, SegmentLine *line, Action back, Action on, int drop)
+{
+    char a[KEY_NAME_MAX];
+    char b[KEY_NAME_MAX];
+    if (m->config.keymap.keys[back][0] && m->config.keymap.keys[on][0]) {
+        keymap_key_name(m->config.keymap.keys[back][0], a, sizeof a);
+        keymap_key_name(m->config.keymap.keys[on][0], b, sizeof b);
+        segment_add(line, drop, ROLE_TEXT, "%s%s%s%s%s", a, a[1] || b[1] ? " " : "", b,
+                    a[1] || b[1] ? " " : "", keymap_info(back)->label);
+    }
+}
+
+/* The five keys that change the fleet, as they are bound, and why they do nothing now. */
+static void add_locked(const Model *m, SegmentLine *line, int drop, const char *why)
+{
+    char keys[64] = "";
+    for (int action = ACT_PAUSE; action <= ACT_ABORT; action++) {
+        char key[KEY_NAME_MAX];
+        size_t used = strlen(keys);
+        if (m->config.keymap.keys[action][0]) {
+            keymap_key_name(m->config.keymap.keys[action][0], key, sizeof key);
+            (void)str_format(keys + used, sizeof keys - used, " %s", key);
+        }
+    }
+    segment_add(line, drop, ROLE_DIM, "|%s %s", keys, why);
 }
 
 /* What can be pressed now, from the key table; locked keys are not offered but explained. */
@@ -125,37 +195,37 @@ static void footer_draw(const Draw *d, const Screen *screen)
     const Model *m = screen->m;
     SegmentLine line = {.count = 0};
     bool replay = model_in_replay(m);
-    add_key(&line, ACT_HELP, 0);
-    add_key(&line, ACT_FILTER, 2);
-    add_key(&line, ACT_ENTER, replay ? 3 : 5);
+    add_key(m, &line, ACT_HELP, 0);
+    add_key(m, &line, ACT_FILTER, 2);
+    add_key(m, &line, ACT_ENTER, replay ? 3 : 5);
     if (replay) {
-        segment_add(&line, 0, ROLE_TEXT, "[]Step");
-        segment_add(&line, 1, ROLE_TEXT, "{}Alert");
-        add_key(&line, ACT_PLAY, 1);
-        add_key(&line, ACT_GO_TIME, 1);
-        add_key(&line, ACT_TIME_LIVE, 0);
-        segment_add(&line, 4, ROLE_DIM, "| P U R C X locked: replay");
+        add_pair(m, &line, ACT_STEP_PREV, ACT_STEP_NEXT, 0);
+        add_pair(m, &line, ACT_ALERT_PREV, ACT_ALERT_NEXT, 1);
+        add_key(m, &line, ACT_PLAY, 1);
+        add_key(m, &line, ACT_GO_TIME, 1);
+        add_key(m, &line, ACT_TIME_LIVE, 0);
+        add_locked(m, &line, 4, "locked: replay");
     } else if (m->control) {
-        add_key(&line, ACT_SORT, 7);
-        add_key(&line, ACT_MARK, 6);
+        add_key(m, &line, ACT_SORT, 7);
+        add_key(m, &line, ACT_MARK, 6);
         segment_add(&line, 6, ROLE_DIM, "|");
-        add_key(&line, ACT_PAUSE, 1);
-        add_key(&line, ACT_UPDATE, 1);
-        add_key(&line, ACT_RESTART, 1);
-        add_key(&line, ACT_CORDON, 3);
-        add_key(&line, ACT_ABORT, 4);
+        add_key(m, &line, ACT_PAUSE, 1);
+        add_key(m, &line, ACT_UPDATE, 1);
+        add_key(m, &line, ACT_RESTART, 1);
+        add_key(m, &line, ACT_CORDON, 3);
+        add_key(m, &line, ACT_ABORT, 4);
         segment_add(&line, 6, ROLE_DIM, "|");
-        segment_add(&line, 2, ROLE_TEXT, "[]Step");
+        add_pair(m, &line, ACT_STEP_PREV, ACT_STEP_NEXT, 2);
     } else {
-        add_key(&line, ACT_SORT, 4);
-        segment_add(&line, 2, ROLE_TEXT, "[]Step");
-        segment_add(&line, 3, ROLE_TEXT, "{}Alert");
-        add_key(&line, ACT_GO_TIME, 4);
-        segment_add(&line, 5, ROLE_DIM, "| P U R C X need --control");
+        add_key(m, &line, ACT_SORT, 4);
+        add_pair(m, &line, ACT_STEP_PREV, ACT_STEP_NEXT, 2);
+        add_pair(m, &line, ACT_ALERT_PREV, ACT_ALERT_NEXT, 3);
+        add_key(m, &line, ACT_GO_TIME, 4);
+        add_locked(m, &line, 5, "need --control");
     }
-    add_key(&line, ACT_ZOOM, 6);
-    add_key(&line, ACT_COMMAND, 3);
-    add_key(&line, ACT_QUIT, 0);
+    add_key(m, &line, ACT_ZOOM, 6);
+    add_key(m, &line, ACT_COMMAND, 3);
+    add_key(m, &line, ACT_QUIT, 0);
     (void)segment_draw(d, 0, d->r.w, d->r.w >= 100 ? 2 : 1, &line);
 }
 
@@ -209,6 +279,8 @@ static void draw_overlay(const Draw *all, const Screen *screen)
         break;
     case MODE_NORMAL:
     case MODE_FILTER:
+    case MODE_SEARCH:
+    case MODE_SHELL:
     case MODE_COMMAND:
     case MODE_GO:
     case MODE_BOOKMARK: break;

@@ -90,6 +90,7 @@ Draw pane_frame(const Draw *d, const Screen *screen, Pane pane, const char *titl
     const char *filter = screen->m->filter[pane];
     (void)str_format(text, sizeof text, "%d %s%s%s", (int)pane + 1, title,
                      filter[0] ? "  filter: " : "", filter);
+    surface_hit(d->surface, d->r, (Hit){HIT_PANE, (int)pane, 0});
     return plain_frame(d, text, right, focused);
 }
 

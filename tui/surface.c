@@ -15,6 +15,11 @@ struct Surface {
     int w, h, cursor_x, cursor_y;
     bool ascii;
     Cell *cells;
+    struct {
+        Rect r;
+        Hit hit;
+    } hits[SURFACE_HITS_MAX];
+    int hit_count;
 };
 
 static const uint32_t glyph_utf8[GLYPH_COUNT] = {
@@ -69,6 +74,7 @@ void surface_clear(Surface *surface)
     }
     surface->cursor_x = 0;
     surface->cursor_y = 0;
+    surface->hit_count = 0;
 }
 
 void surface_copy(Surface *to, const Surface *from)
@@ -78,6 +84,25 @@ void surface_copy(Surface *to, const Surface *from)
     }
     size_t count = (size_t)from->w * (size_t)from->h;
     memcpy(to->cells, from->cells, count * sizeof *to->cells);
+}
+
+void surface_hit(Surface *surface, Rect r, Hit hit)
+{
+    if (surface->hit_count < SURFACE_HITS_MAX && r.w > 0 && r.h > 0) {
+        surface->hits[surface->hit_count].r = r;
+        surface->hits[surface->hit_count++].hit = hit;
+    }
+}
+
+Hit surface_hit_at(const Surface *surface, int x, int y)
+{
+    for (int i = surface->hit_count - 1; i >= 0; i--) {
+        Rect r = surface->hits[i].r;
+        if (x >= r.x && x < r.x + r.w && y >= r.y && y < r.y + r.h) {
+            return surface->hits[i].hit;
+        }
+    }
+    return (Hit){HIT_NONE, 0, 0};
 }
 
 int surface_w(const Surface *surface)
@@ -372,6 +397,15 @@ void draw_glyph(const Draw *d, int x, int y, Role role, Glyph glyph)
 {
     if (x >= 0 && y >= 0 && x < d->r.w && y < d->r.h) {
         surface_glyph(d->surface, d->r.x + x, d->r.y + y, role, glyph);
+    }
+}
+
+void draw_hit(const Draw *d, int x, int y, int w, HitKind kind, int pane, int value)
+{
+    int room = d->r.w - x;
+    if (x >= 0 && y >= -1 && y < d->r.h && room > 0) {
+        surface_hit(d->surface, (Rect){d->r.x + x, d->r.y + y, w < room ? w : room, 1},
+                    (Hit){kind, pane, value});
     }
 }
 

@@ -36,6 +36,15 @@ typedef struct Cell {
 #define TUI_GLYPH_ENTRY(name, utf8, ascii) name,
 typedef enum Glyph { TUI_GLYPHS(TUI_GLYPH_ENTRY) GLYPH_COUNT } Glyph;
 
+/* What a mouse finds on the screen: views note it as they draw, so that what is seen is what is
+ * clicked. */
+typedef enum HitKind { HIT_NONE, HIT_PANE, HIT_ROW, HIT_SORT } HitKind;
+typedef struct Hit {
+    HitKind kind;
+    int pane, value; /* of the pane: place of the row, or sort of the column */
+} Hit;
+enum { SURFACE_HITS_MAX = 512 }; /* what is beyond is not clickable */
+
 typedef struct Surface Surface;
 
 Surface *surface_new(int w, int h, bool ascii); /* sizes are clamped to 1 and the maxima */
@@ -50,6 +59,8 @@ const Cell *surface_cell(const Surface *surface, int x, int y); /* NULL outside 
 void surface_cursor(Surface *surface, int x, int y);            /* where the hardware cursor sits */
 void surface_cursor_get(const Surface *surface, int *x, int *y);
 
+void surface_hit(Surface *surface, Rect r, Hit hit); /* later ones lie on top */
+Hit surface_hit_at(const Surface *surface, int x, int y);
 /* Cells [x, x+n) of row y, clipped; keeps what is there but adds flags. */
 void surface_flag(Surface *surface, int x, int y, int n, unsigned char flags);
 /* Writes at most `max_w` cells at (x, y), both in surface coordinates; what does not fit ends in
@@ -82,6 +93,7 @@ int draw_f(const Draw *d, int x, int y, Role role, const char *format, ...)
 /* In a field of w cells; right-aligned when `right`. */
 void draw_field(const Draw *d, int x, int y, int w, bool right, Role role, const char *text);
 void draw_glyph(const Draw *d, int x, int y, Role role, Glyph glyph);
+void draw_hit(const Draw *d, int x, int y, int w, HitKind kind, int pane, int value);
 void draw_flag_row(const Draw *d, int y, unsigned char flags);
 Draw draw_sub(const Draw *d, int x, int y, int w, int h);
 void draw_clear(const Draw *d);

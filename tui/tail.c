@@ -141,6 +141,7 @@ void tail_draw(const Draw *d, const Screen *screen)
     int top = scroll_top(place, count, rows);
     for (int i = 0; i < rows && top + i < count; i++) {
         bool cursor = top + i == place && m->focus == PANE_TAIL;
+        draw_hit(&body, 0, 1 + i, body.r.w, HIT_ROW, PANE_TAIL, top + i);
         draw_row(&body, 1 + i, screen, &tail->rows[m->shown[PANE_TAIL][top + i]], cursor);
         if (cursor) {
             draw_flag_row(&body, 1 + i, CELL_SELECTED);

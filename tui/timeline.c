@@ -194,6 +194,7 @@ void timeline_draw(const Draw *d, const Screen *screen)
     int top = scroll_top(place, count, finished);
     for (int i = 0; i < finished && top + i < count; i++) {
         bool cursor = top + i == place && m->focus == PANE_STEPS;
+        draw_hit(&body, 0, upper + i, body.r.w, HIT_ROW, PANE_STEPS, top + i);
         draw_finished(&body, upper + i, screen, &s->steps.rows[m->shown[PANE_STEPS][top + i]],
                       longest / (w > 1 ? w : 1), cursor);
         if (cursor) {

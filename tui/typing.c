@@ -63,6 +63,43 @@ static unsigned filter_key(Model *model, const Snapshot *snap, int key)
     return MODEL_DRAW | (model->focus == PANE_EVENTS ? MODEL_QUERY : 0);
 }
 
+/* A search moves the cursor to the first match while it is typed and hides nothing. */
+static unsigned search_key(Model *model, const Snapshot *snap, int key)
+{
+    Pane pane = model->focus;
+    if (key == TK_ENTER || key == TK_ESC || key == TK_CTRL_C) {
+        if (key != TK_ENTER) {
+            model->search[0] = '\0';
+        }
+        return leave(model);
+    }
+    (void)input_key(&model->input, key);
+    (void)str_format(model->search, sizeof model->search, "%s", model->input.text);
+    int place = model_place(model, snap, pane);
+    int count = model->shown_count[pane];
+    for (int n = 0; n < count && place >= 0 && model->search[0]; n++) {
+        int at = (place + n) % count;
+        if (model_row_matches(snap, pane, model->shown[pane][at], model->search)) {
+            if (at != place) {
+                model_move(model, snap, pane, at - place);
+            }
+            break;
+        }
+    }
+    return MODEL_DRAW;
+}
+
+static unsigned shell_key(Model *model, int key, int64_t now_us)
+{
+    model->mode = MODE_NORMAL;
+    if (key == 'y') {
+        return MODEL_SHELL | MODEL_DRAW;
+    }
+    model_say(model, ROLE_INFO, now_us, "%s was not run: only y does it",
+              model->config.commands[model->shell].name);
+    return MODEL_DRAW;
+}
+
 /* ---- commands ------------------------------------------------------------------------------ */
 
 static unsigned arm(Model *model, Str value, int64_t now_us)
@@ -112,6 +149,46 @@ static unsigned verb_command(Model *model, const Snapshot *snap, Verb verb, Str 
     return MODEL_DRAW;
 }
 
+static unsigned view_command(Model *model, const Snapshot *snap, Str name, int64_t now_us)
+{
+    for (int i = 0; i < model->config.view_count; i++) {
+        if (str_equal(name, str_from(model->config.views[i].name))) {
+            return model_view(model, snap, i, now_us);
+        }
+    }
+    model_say(model, ROLE_WARN, now_us, "no view '%.*s'; [view NAME] in the configuration names "
+              "one", (int)name.n, name.p);
+    return MODEL_DRAW;
+}
+
+static unsigned group_command(Model *model, const Snapshot *snap, Str name, int64_t now_us)
+{
+    for (int i = 0; i < GROUP_BY_COUNT; i++) {
+        if (str_equal(name, str_from(group_by_name((GroupBy)i)))) {
+            model->group = (GroupBy)i;
+            model->folded_count = 0;
+            model_lists(model, snap);
+            return MODEL_DRAW;
+        }
+    }
+    model_say(model, ROLE_WARN, now_us, "group by state, policy, host or none, not '%.*s'",
+              (int)name.n, name.p);
+    return MODEL_DRAW;
+}
+
+static unsigned sort_command(Model *model, const Snapshot *snap, Str name, int64_t now_us)
+{
+    int sort = sort_by_name(model->focus, name);
+    if (sort < 0) {
+        model_say(model, ROLE_WARN, now_us, "'%.*s' is no column here; s lists them", (int)name.n,
+                  name.p);
+        return MODEL_DRAW;
+    }
+    model->sort[model->focus] = sort;
+    model_lists(model, snap);
+    return MODEL_DRAW;
+}
+
 unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_us)
 {
     Verb verb = VERB_PAUSE;
@@ -134,6 +211,20 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
     if (str_equal(word, STR("theme")) && value.n > 0) {
         (void)str_format(model->theme, sizeof model->theme, "%.*s", (int)value.n, value.p);
         return MODEL_THEME | MODEL_DRAW;
+    }
+    if (str_equal(word, STR("view")) && value.n > 0) {
+        return view_command(model, snap, value, now_us);
+    }
+    if (str_equal(word, STR("group")) && value.n > 0) {
+        return group_command(model, snap, value, now_us);
+    }
+    if (str_equal(word, STR("sort")) && value.n > 0) {
+        return sort_command(model, snap, value, now_us);
+    }
+    for (int i = 0; i < model->config.command_count; i++) {
+        if (str_equal(word, str_from(model->config.commands[i].name))) {
+            return model_shell(model, i);
+        }
     }
     if (find_verb(word, &verb) && (verb == VERB_STOP || value.n > 0)) {
         return verb_command(model, snap, verb, value, now_us);
@@ -167,25 +258,65 @@ static void set_input(Model *model, const char *text)
     model->input.n = strlen(model->input.text);
 }
 
-static void complete(Model *model)
+static const char *const more_commands[] = {
+    "arm 5m",     "disarm",          "stop",             "pause all",    "resume all",
+    "update all", "restart trainer", "restart frontend", "theme dusk",   "theme paper",
+    "theme mono", "theme contrast",  "theme deut",       "theme ember",  "group none",
+    "group state", "group policy",   "group host",       "go "};
+
+/* The n-th completion of what was typed, NULL at the end; names of the user come first. */
+const char *command_completion(const Model *model, const char *typed, int n, char *buffer,
+                               size_t size)
 {
-    static const char *const more[] = {
-        "arm 5m",     "disarm",          "stop",             "pause all", "resume all",
-        "update all", "restart trainer", "restart frontend", "theme "};
-    InputLine *input = &model->input;
-    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
-        if (strncmp(more[i], input->text, input->n) == 0 && strlen(more[i]) > input->n) {
-            set_input(model, more[i]);
-            return;
+    size_t length = strlen(typed);
+    int at = 0;
+    for (int i = 0; i < model->config.command_count; i++) {
+        const char *name = model->config.commands[i].name;
+        if (strncmp(name, typed, length) == 0 && at++ == n) {
+            return name;
+        }
+    }
+    for (int i = 0; i < model->config.view_count; i++) {
+        (void)str_format(buffer, size, "view %s", model->config.views[i].name);
+        if (strncmp(buffer, typed, length) == 0 && at++ == n) {
+            return buffer;
+        }
+    }
+    for (int i = 0; i < sort_count(model->focus); i++) {
+        (void)str_format(buffer, size, "sort %s", sort_name(model->focus, i));
+        if (length > 4 && strncmp(buffer, typed, length) == 0 && at++ == n) {
+            return buffer;
+        }
+    }
+    for (size_t i = 0; i < sizeof more_commands / sizeof more_commands[0]; i++) {
+        if (strncmp(more_commands[i], typed, length) == 0 && at++ == n) {
+            return more_commands[i];
         }
     }
     for (int i = 0; i < ACT_COUNT; i++) {
         const char *name = keymap_info((Action)i)->name;
-        if (strncmp(name, input->text, input->n) == 0 && strlen(name) > input->n) {
-            set_input(model, name);
-            return;
+        if (strncmp(name, typed, length) == 0 && at++ == n) {
+            return name;
         }
     }
+    return NULL;
+}
+
+/* Tab goes round what fits the words that were typed. */
+static void complete(Model *model)
+{
+    char buffer[64];
+    if (model->completion < 0) {
+        (void)str_format(model->stem, sizeof model->stem, "%s", model->input.text);
+    }
+    model->completion++;
+    const char *next =
+        command_completion(model, model->stem, model->completion, buffer, sizeof buffer);
+    if (!next) {
+        model->completion = -1;
+        next = model->stem;
+    }
+    set_input(model, next);
 }
 
 static unsigned command_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
@@ -198,7 +329,10 @@ static unsigned command_key(Model *model, const Snapshot *snap, int key, int64_t
     }
     if (key == TK_TAB) {
         complete(model);
-    } else if (key == TK_UP && model->history_at > 0) {
+        return MODEL_DRAW;
+    }
+    model->completion = -1;
+    if (key == TK_UP && model->history_at > 0) {
         set_input(model, model->history[--model->history_at]);
     } else if (key == TK_DOWN && model->history_at + 1 < model->history_count) {
         set_input(model, model->history[++model->history_at]);
@@ -223,7 +357,7 @@ static unsigned bookmark_key(Model *model, int key, int64_t now_us)
     (void)str_format(mark->name, sizeof mark->name, "%.*s", (int)sizeof mark->name - 1,
                      model->input.n ? model->input.text : "unnamed");
     model_say(model, ROLE_INFO, now_us, "named '%s'; ' comes back here", mark->name);
-    return leave(model);
+    return leave(model) | MODEL_MARKS;
 }
 
 static unsigned go_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
@@ -241,14 +375,15 @@ static unsigned go_key(Model *model, const Snapshot *snap, int key, int64_t now_
 
 static unsigned sort_key_pressed(Model *model, const Snapshot *snap, int key)
 {
+    int count = sort_count(model->focus);
     if (key == 'j' || key == TK_DOWN) {
-        model->sort_cursor = (model->sort_cursor + 1) % SORT_COUNT;
+        model->sort_cursor = (model->sort_cursor + 1) % count;
     } else if (key == 'k' || key == TK_UP) {
-        model->sort_cursor = (model->sort_cursor + SORT_COUNT - 1) % SORT_COUNT;
+        model->sort_cursor = (model->sort_cursor + count - 1) % count;
     } else if (key == 'I') {
-        model->sort_inverted = !model->sort_inverted;
+        model->inverted[model->focus] = !model->inverted[model->focus];
     } else if (key == TK_ENTER) {
-        model->sort = (SortKey)model->sort_cursor;
+        model->sort[model->focus] = model->sort_cursor;
         model->mode = MODE_NORMAL;
     } else {
         return leave(model);
@@ -329,13 +464,15 @@ static unsigned quit_key(Model *model, int key)
 
 unsigned typing_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
 {
-    if (model->mode != MODE_FILTER && model->mode != MODE_HELP &&
+    if (model->mode != MODE_FILTER && model->mode != MODE_SEARCH && model->mode != MODE_HELP &&
         model->mode != MODE_HELP_FILTER && (key == TK_ESC ||
         (key == TK_CTRL_C && model->mode != MODE_QUIT_ASK))) {
         return leave(model);
     }
     switch (model->mode) {
     case MODE_FILTER: return filter_key(model, snap, key);
+    case MODE_SEARCH: return search_key(model, snap, key);
+    case MODE_SHELL: return shell_key(model, key, now_us);
     case MODE_COMMAND: return command_key(model, snap, key, now_us);
     case MODE_GO: return go_key(model, snap, key, now_us);
     case MODE_BOOKMARK: return bookmark_key(model, key, now_us);

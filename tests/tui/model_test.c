@@ -66,7 +66,7 @@ static void filters_and_sorts(void)
     (void)press(model, "/kv>90\n");
     CHECK_STR(under_cursor(model), "eng-04");
     (void)press(model, "\x1bg>>>");
-    CHECK_I64(model->sort, SORT_TOKENS);
+    CHECK_I64(model->sort[PANE_ENGINES], SORT_TOKENS);
     (void)press(model, "g");
     CHECK_STR(under_cursor(model), "eng-15");
     (void)press(model, "Ig");
@@ -85,6 +85,221 @@ static void marks(void)
     CHECK_I64(model_mark_count(model), 16);
     (void)press(model, "\x1b");
     CHECK_I64(model_mark_count(model), 0);
+    model_free(model);
+}
+
+static void searches(void)
+{
+    Model *model = fresh(false, false);
+    (void)press(model, "\\eng-1"); /* moves while it is typed, hides nothing */
+    CHECK_STR(under_cursor(model), "eng-11");
+    CHECK_I64(model->shown_count[PANE_ENGINES], 16);
+    (void)press(model, "\nn");
+    CHECK_STR(under_cursor(model), "eng-10");
+    (void)press(model, "N");
+    CHECK_STR(under_cursor(model), "eng-11");
+    (void)press(model, "\x1b");
+    CHECK_STR(model->search, "");
+    (void)press(model, "2/tokens>12000\n"); /* terms in every table */
+    CHECK_I64(model->shown_count[PANE_TAIL], 3);
+    (void)press(model, "\x1b/try>1\n");
+    CHECK_I64(model->shown_count[PANE_TAIL], 1);
+    (void)press(model, "4/severity:crit\n");
+    CHECK_I64(model->shown_count[PANE_EVENTS], 1);
+    (void)press(model, "5/state:rolled\n");
+    CHECK_I64(model->shown_count[PANE_POLICIES], 1);
+    (void)press(model, "7/who:ben\n");
+    CHECK_I64(model->shown_count[PANE_COMMANDS], 1);
+    (void)press(model, "3/outcome:nan\n");
+    CHECK_I64(model->shown_count[PANE_STEPS], 1);
+    model_free(model);
+}
+
+static void every_table_sorts(void)
+{
+    Model *model = fresh(false, false);
+    for (int pane = 0; pane < PANE_COUNT; pane++) {
+        char key[2] = {(char)('1' + pane), '\0'};
+        (void)press(model, key);
+        for (int n = 0; n < sort_count((Pane)pane); n++) {
+            int count = model->shown_count[pane];
+            (void)press(model, ">I");
+            CHECK_I64(model->shown_count[pane], count);
+            CHECK(sort_by_name((Pane)pane, str_from(sort_name((Pane)pane, n))) == n);
+        }
+    }
+    (void)press(model, "2:sort tokens\n");
+    (void)press(model, model->inverted[PANE_TAIL] ? "I" : "");
+    CHECK_I64(model_row_id(&s, PANE_TAIL, model->shown[PANE_TAIL][0]), 81200);
+    (void)press(model, "I");
+    CHECK_I64(model_row_id(&s, PANE_TAIL, model->shown[PANE_TAIL][0]), 81211);
+    model_free(model);
+}
+
+static void groups_fold(void)
+{
+    Model *model = fresh(true, false);
+    (void)press(model, "e"); /* by state: the worst group is on top */
+    CHECK_STR(model->groups[0].key, "x DEAD");
+    CHECK_I64(model->shown_count[PANE_ENGINES], 16);
+    (void)press(model, "G");
+    int last = model_place(model, &s, PANE_ENGINES);
+    CHECK(last == 15 && group_at(model, last) == &model->groups[model->group_count - 1]);
+    (void)press(model, "/busy\n-");
+    CHECK_I64(model->group_count, 1);
+    CHECK_I64(model->groups[0].members, 6);
+    CHECK_I64(model->shown_count[PANE_ENGINES], 1);
+    (void)press(model, "R"); /* nobody acts on what is not seen */
+    CHECK(strstr(model->message, "folded group") != NULL);
+    (void)press(model, " ");
+    CHECK_I64(model_mark_count(model), 6);
+    (void)press(model, "U");
+    CHECK_I64(model->confirm.count, 6);
+    (void)press(model, "\x1b+");
+    CHECK_I64(model->shown_count[PANE_ENGINES], 6);
+    (void)press(model, "\x1b:group host\n");
+    CHECK_I64(model->group_count, 1);
+    CHECK_STR(model->groups[0].key, "127.0.0.1");
+    (void)press(model, ":group none\n");
+    CHECK_I64(model->group_count, 0);
+    model_free(model);
+}
+
+static void follows(void)
+{
+    Model *model = fresh(true, false);
+    (void)press(model, "jjf"); /* the third row, through a filter that hides it */
+    CHECK_STR(under_cursor(model), "eng-04");
+    (void)press(model, "/state:dead\n");
+    CHECK_I64(model->shown_count[PANE_ENGINES], 2);
+    CHECK_STR(under_cursor(model), "eng-04");
+    (void)press(model, "\x1b>>I");
+    CHECK_STR(under_cursor(model), "eng-04");
+    (void)press(model, "j"); /* a move by hand ends it */
+    CHECK_I64(model->follow[PANE_ENGINES], 0);
+    (void)press(model, "2jf");
+    CHECK_I64(model->follow[PANE_TAIL], 81201);
+    s.tail.rows = s.tail.rows + 2;
+    s.tail.count -= 2;
+    (void)model_observe(model, &s, now);
+    CHECK_I64(model->follow[PANE_TAIL], 0);
+    CHECK(strstr(model->message, "81201 is not in flight") != NULL);
+    model_free(model);
+}
+
+static void completes(void)
+{
+    Model *model = fresh(true, false);
+    (void)press(model, ":gro\t");
+    CHECK_STR(model->input.text, "group none");
+    (void)press(model, "\t\t\t\t");
+    CHECK_STR(model->input.text, "group");
+    (void)press(model, "\t");
+    CHECK_STR(model->input.text, "gro");
+    (void)press(model, "\x1b:zoom\n:");
+    CHECK(model->zoom);
+    (void)model_key(model, &s, TK_UP, now);
+    CHECK_STR(model->input.text, "zoom");
+    model_free(model);
+}
+
+static const char settings[] =
+    "# a comment\n[console]\ntheme = ember\nbell = critical\nmouse = maybe\n"
+    "[keys]\ndown = j ctrl-n\nrestart = x\npause = F7\nflop = q\nzoom = / z\n"
+    "[view slow]\npane = tail\nsort = tokens inverted\nfilter = age>60\nzoom = yes\n"
+    "[view worst]\ngroup = state\nsort = kv\n"
+    "[match prod-*]\ntheme = ember\n"
+    "[command shell]\nkey = F8\nrun = ssh $ROLLTOP_ADDRESS\n"
+    "[command taken]\nkey = q\nrun = true\n[what]\n";
+
+static void configures(void)
+{
+    TuiConfig config;
+    ThemeProblems problems = {.count = 0};
+    config_defaults(&config);
+    config_parse(&config, str_from(settings), "c.ini", &problems);
+    CHECK_I64(problems.total, 7);
+    CHECK_STR(problems.lines[0], "c.ini:5: mouse is on or off, not 'maybe'");
+    CHECK(strstr(problems.lines[1], "'x' cannot be restart") != NULL);
+    CHECK(strstr(problems.lines[2], "'flop' is no action") != NULL);
+    CHECK(strstr(problems.lines[3], "taken by 'quit'") != NULL);
+    CHECK(strstr(problems.lines[4], "section [what]") != NULL);
+    CHECK(strstr(problems.lines[5], "both 'zoom' and 'filter'") != NULL);
+    CHECK(strstr(problems.lines[6], "both 'zoom' and 'freeze'") != NULL);
+    CHECK_STR(config_match_theme(&config, "prod-7b", NULL), "ember");
+    CHECK_STR(config_match_theme(&config, "demo", "host"), "");
+    CHECK(config.bell && strcmp(config.theme, "ember") == 0);
+    ModelConfig with = {.control = true, .user = "ana", .log_path = "/l", .config = &config};
+    fixture_fill(&s);
+    now = FIXTURE_T;
+    Model *model = model_new(&with);
+    model->linked = true;
+    (void)model_observe(model, &s, now);
+    (void)model_key(model, &s, 14, now); /* ctrl-n moves, Down does not any more */
+    CHECK_STR(under_cursor(model), "eng-11");
+    (void)model_key(model, &s, TK_DOWN, now);
+    CHECK_STR(under_cursor(model), "eng-11");
+    (void)press(model, "jP");
+    CHECK_I64(model->mode, MODE_NORMAL);
+    (void)model_key(model, &s, TK_F1 + 6, now + S(9));
+    CHECK_I64(model->mode, MODE_CONFIRM);
+    now += S(10);
+    (void)press(model, "nw");
+    CHECK(model->focus == PANE_TAIL && model->zoom);
+    CHECK_I64(model->shown_count[PANE_TAIL], 9);
+    (void)press(model, ":view worst\n");
+    CHECK(model->focus == PANE_ENGINES && model->group == GROUP_STATE && !model->zoom);
+    (void)model_key(model, &s, TK_BACKSPACE, now); /* the view before */
+    CHECK_I64(model->focus, PANE_TAIL);
+    unsigned flags = model_key(model, &s, TK_F8, now);
+    CHECK(model->mode == MODE_SHELL && !(flags & MODEL_SHELL));
+    CHECK(press(model, "y") & MODEL_SHELL);
+    CHECK_I64(press(model, ":shell\n\n") & MODEL_SHELL, 0);
+    model_free(model);
+}
+
+/* A click selects, sorts and goes to panes; it never acts and never answers a box. */
+static void mouse_never_acts(void)
+{
+    Model *model = fresh(true, false);
+    Surface *surface = surface_new(120, 40, false);
+    Rng rng;
+    rng_seed(&rng, 5);
+    screen_draw(model, &s, now, surface);
+    Hit hit = surface_hit_at(surface, 5, 8);
+    CHECK(hit.kind == HIT_ROW && hit.pane == PANE_ENGINES);
+    (void)model_click(model, &s, &hit, now);
+    CHECK_STR(under_cursor(model), fixture_names[model->shown[PANE_ENGINES][hit.value]]);
+    hit = surface_hit_at(surface, 28, 5);
+    CHECK(hit.kind == HIT_SORT && hit.value == SORT_TOKENS);
+    (void)model_click(model, &s, &hit, now);
+    CHECK_I64(model->sort[PANE_ENGINES], SORT_TOKENS);
+    (void)model_click(model, &s, &hit, now);
+    CHECK(model->inverted[PANE_ENGINES]);
+    hit = surface_hit_at(surface, 100, 36);
+    CHECK_I64(hit.pane, PANE_EVENTS);
+    (void)model_wheel(model, &s, &hit, -1, now);
+    CHECK(!model->follow_events);
+    for (int i = 0; i < 2000; i++) {
+        (void)press(model, i % 50 == 0 ? "R" : i % 50 == 25 ? "\x1b" : "");
+        hit = surface_hit_at(surface, (int)rng_below(&rng, 120), (int)rng_below(&rng, 40));
+        (void)model_click(model, &s, &hit, now);
+        (void)model_wheel(model, &s, &hit, i % 2 ? 1 : -1, now);
+        screen_draw(model, &s, now, surface);
+    }
+    CHECK_I64(model->outbox_count, 0);
+    surface_free(surface);
+    model_free(model);
+}
+
+static void bell_rings_once(void)
+{
+    Model *model = fresh(false, false);
+    CHECK_I64(model_observe(model, &s, now) & MODEL_BELL, 0); /* what was open before */
+    s.alerts.rows[1].severity = SEVERITY_CRIT;
+    s.alerts.rows[1].incident = 9;
+    CHECK(model_observe(model, &s, now) & MODEL_BELL);
+    CHECK_I64(model_observe(model, &s, now) & MODEL_BELL, 0);
     model_free(model);
 }
 
@@ -352,6 +567,14 @@ int main(void)
     RUN(cursor_follows_the_engine);
     RUN(filters_and_sorts);
     RUN(marks);
+    RUN(searches);
+    RUN(every_table_sorts);
+    RUN(groups_fold);
+    RUN(follows);
+    RUN(completes);
+    RUN(configures);
+    RUN(mouse_never_acts);
+    RUN(bell_rings_once);
     RUN(look_only);
     RUN(level_one);
     RUN(level_two);

@@ -166,16 +166,22 @@ static void moments(void)
 static void key_table(void)
 {
     char name[KEY_NAME_MAX];
+    char why[160];
+    int next = 0;
+    Keymap map;
+    keymap_defaults(&map);
+    CHECK(!keymap_conflict(&map, &next, why, sizeof why));
     for (int a = 0; a < ACT_COUNT; a++) {
         const ActionInfo *info = keymap_info((Action)a);
         CHECK(info->help[0] != '\0' && info->name[0] != '\0' && info->keys[0] != 0);
         CHECK(keymap_by_name(info->name, strlen(info->name)) == (Action)a);
         for (int i = 0; i < KEYS_PER_ACTION && info->keys[i]; i++) {
             int key = info->keys[i];
-            bool shared = key == TK_PGUP || key == TK_PGDN || key == TK_HOME || key == TK_END;
+            bool time = info->group == G_TIME;
             keymap_key_name(key, name, sizeof name);
             CHECK(strcmp(name, "?") != 0 || key == '?');
-            CHECK(keymap_find(key, shared && info->group == G_TIME) == (Action)a);
+            CHECK_I64(keymap_key(name, strlen(name)), key);
+            CHECK(keymap_find(&map, key, time, time) == (Action)a);
             CHECK((info->group == G_ACT) == (key < 128 && strchr("PURCX", key) != NULL));
         }
     }

@@ -1,0 +1,324 @@
+#include "tui/config.h"
+
+#include "core/base/fs.h"
+#include "tui/model.h"
+
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CONFIG_FILE_MAX = 64 * 1024 };
+
+typedef enum Section {
+    SECTION_NONE,
+    SECTION_CONSOLE,
+    SECTION_KEYS,
+    SECTION_VIEW,
+    SECTION_MATCH,
+    SECTION_COMMAND
+} Section;
+
+typedef struct Parser {
+    TuiConfig *config;
+    ThemeProblems *problems;
+    const char *path;
+    int line;
+    Section section;
+} Parser;
+
+static const char *const group_words[GROUP_BY_COUNT] = {"none", "state", "policy", "host"};
+static const char *const pane_words[PANE_COUNT] = {"engines",  "tail",     "timeline", "events",
+                                                   "policies", "learning", "commands"};
+
+const char *group_by_name(GroupBy by)
+{
+    return group_words[by];
+}
+
+static void problem(Parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void problem(Parser *p, const char *format, ...)
+{
+    ThemeProblems *problems = p->problems;
+    problems->total++;
+    if (problems->count >= THEME_PROBLEMS_MAX) {
+        return;
+    }
+    char text[200];
+    va_list args;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    (void)str_format(problems->lines[problems->count++], sizeof problems->lines[0], "%s:%d: %s",
+                     p->path, p->line, text);
+}
+
+static int word_index(Str word, const char *const *words, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (str_equal_nocase(word, str_from(words[i]))) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+static void take_switch(Parser *p, Str key, Str value, bool *out)
+{
+    static const char *const words[] = {"off", "on", "no", "yes"};
+    int at = word_index(value, words, 4);
+    if (at < 0) {
+        problem(p, "%.*s is on or off, not '%.*s'", (int)key.n, key.p, (int)value.n, value.p);
+    } else {
+        *out = at % 2 == 1;
+    }
+}
+
+static void copy(Parser *p, Str key, Str value, char *out, size_t size)
+{
+    if (value.n >= size) {
+        problem(p, "%.*s takes at most %d bytes", (int)key.n, key.p, (int)size - 1);
+    } else {
+        (void)str_format(out, size, "%.*s", (int)value.n, value.p);
+    }
+}
+
+static void take_console(Parser *p, Str key, Str value)
+{
+    TuiConfig *c = p->config;
+    if (str_equal(key, STR("theme"))) {
+        copy(p, key, value, c->theme, sizeof c->theme);
+    } else if (str_equal(key, STR("view"))) {
+        copy(p, key, value, c->start_view, sizeof c->start_view);
+    } else if (str_equal(key, STR("mouse"))) {
+        take_switch(p, key, value, &c->mouse);
+    } else if (str_equal(key, STR("notify"))) {
+        take_switch(p, key, value, &c->notify);
+    } else if (str_equal(key, STR("bell")) && str_equal(value, STR("critical"))) {
+        c->bell = true;
+    } else if (str_equal(key, STR("bell")) && str_equal(value, STR("off"))) {
+        c->bell = false;
+    } else if (str_equal(key, STR("bell"))) {
+        problem(p, "bell is off or critical, not '%.*s'", (int)value.n, value.p);
+    } else {
+        problem(p, "'%.*s' is no key of [console]; there are theme, view, mouse, bell, notify",
+                (int)key.n, key.p);
+    }
+}
+
+static void take_key(Parser *p, Str key, Str value)
+{
+    char why[160];
+    Action action = keymap_by_name(key.p, key.n);
+    if (action == ACT_NONE) {
+        problem(p, "'%.*s' is no action; the help (?) lists them by name", (int)key.n, key.p);
+    } else if (!keymap_bind(&p->config->keymap, action, value.p, value.n, why, sizeof why)) {
+        problem(p, "%s", why);
+    }
+}
+
+static void take_sort(Parser *p, NamedView *view, Str value)
+{
+    Str rest = value;
+    Str word = value;
+    (void)str_split(&rest, ' ', &word);
+    int sort = sort_by_name(view->pane, word);
+    if (sort < 0) {
+        problem(p, "'%.*s' is no column of %s (name the pane first)", (int)word.n, word.p,
+                pane_words[view->pane]);
+        return;
+    }
+    view->sort = sort;
+    view->inverted = str_equal(str_trim(rest), STR("inverted"));
+}
+
+static void take_view(Parser *p, Str key, Str value)
+{
+    NamedView *view = &p->config->views[p->config->view_count - 1];
+    if (str_equal(key, STR("pane"))) {
+        int at = word_index(value, pane_words, PANE_COUNT);
+        if (at < 0) {
+            problem(p, "'%.*s' is no pane; there are engines, tail, timeline, events, policies, "
+                    "learning, commands", (int)value.n, value.p);
+        } else {
+            view->pane = (Pane)at;
+        }
+    } else if (str_equal(key, STR("zoom"))) {
+        take_switch(p, key, value, &view->zoom);
+    } else if (str_equal(key, STR("filter"))) {
+        copy(p, key, value, view->filter, sizeof view->filter);
+    } else if (str_equal(key, STR("sort"))) {
+        take_sort(p, view, value);
+    } else if (str_equal(key, STR("group"))) {
+        int at = word_index(value, group_words, GROUP_BY_COUNT);
+        if (at < 0) {
+            problem(p, "group is none, state, policy or host, not '%.*s'", (int)value.n, value.p);
+        } else {
+            view->group = (GroupBy)at;
+        }
+    } else {
+        problem(p, "'%.*s' is no key of a view; there are pane, zoom, filter, sort, group",
+                (int)key.n, key.p);
+    }
+}
+
+static void take_command(Parser *p, Str key, Str value)
+{
+    ShellCommand *command = &p->config->commands[p->config->command_count - 1];
+    if (str_equal(key, STR("run"))) {
+        copy(p, key, value, command->run, sizeof command->run);
+    } else if (str_equal(key, STR("confirm"))) {
+        take_switch(p, key, value, &command->confirm);
+    } else if (str_equal(key, STR("key"))) {
+        command->key = keymap_key(value.p, value.n);
+        if (command->key == TK_NONE) {
+            problem(p, "'%.*s' is no key; write a character, F5 or ctrl-n", (int)value.n, value.p);
+        } else if (keymap_find(&p->config->keymap, command->key, false, false) != ACT_NONE) {
+            problem(p, "key %.*s is taken by '%s'; bind that elsewhere in [keys] before this",
+                    (int)value.n, value.p,
+                    keymap_info(keymap_find(&p->config->keymap, command->key, false, false))
+                        ->name);
+            command->key = TK_NONE;
+        }
+    } else {
+        problem(p, "'%.*s' is no key of a command; there are run, key, confirm", (int)key.n,
+                key.p);
+    }
+}
+
+/* "[view NAME]": a new entry with that name, or a problem and nothing. */
+static void open_named(Parser *p, Section section, Str name)
+{
+    TuiConfig *c = p->config;
+    int *count = section == SECTION_VIEW    ? &c->view_count
+                 : section == SECTION_MATCH ? &c->match_count
+                                            : &c->command_count;
+    int most = section == SECTION_VIEW    ? CONFIG_VIEWS_MAX
+               : section == SECTION_MATCH ? CONFIG_MATCHES_MAX
+                                          : CONFIG_COMMANDS_MAX;
+    size_t longest = section == SECTION_MATCH ? 63 : 23;
+    if (*count == most || name.n == 0 || name.n > longest) {
+        problem(p, "this section wants a name of up to %d bytes, and there is room for %d",
+                (int)longest, most);
+        return;
+    }
+    char *out = section == SECTION_VIEW    ? c->views[*count].name
+                : section == SECTION_MATCH ? c->matches[*count].pattern
+                                           : c->commands[*count].name;
+    if (section == SECTION_COMMAND) {
+        c->commands[*count] = (ShellCommand){.confirm = true};
+    }
+    (void)str_format(out, longest + 1, "%.*s", (int)name.n, name.p);
+    (*count)++;
+    p->section = section;
+}
+
+static void take_section(Parser *p, Str text)
+{
+    Str rest = text;
+    Str word = text;
+    (void)str_split(&rest, ' ', &word);
+    rest = str_trim(rest);
+    p->section = SECTION_NONE;
+    if (str_equal(text, STR("console"))) {
+        p->section = SECTION_CONSOLE;
+    } else if (str_equal(text, STR("keys"))) {
+        p->section = SECTION_KEYS;
+    } else if (str_equal(word, STR("view"))) {
+        open_named(p, SECTION_VIEW, rest);
+    } else if (str_equal(word, STR("match"))) {
+        open_named(p, SECTION_MATCH, rest);
+    } else if (str_equal(word, STR("command"))) {
+        open_named(p, SECTION_COMMAND, rest);
+    } else {
+        problem(p, "section [%.*s] is unknown; there are console, keys, view NAME, match PATTERN, "
+                "command NAME", (int)text.n, text.p);
+    }
+}
+
+static void take_line(Parser *p, Str line)
+{
+    size_t equals = 0;
+    if (line.p[0] == '[' && line.p[line.n - 1] == ']') {
+        take_section(p, str_trim(str_slice(line, 1, line.n - 1)));
+        return;
+    }
+    if (!str_find(line, STR("="), &equals)) {
+        problem(p, "expected '[section]' or 'name = value'");
+        return;
+    }
+    Str key = str_trim(str_slice(line, 0, equals));
+    Str value = str_trim(str_slice(line, equals + 1, line.n));
+    switch (p->section) {
+    case SECTION_NONE: break;
+    case SECTION_CONSOLE: take_console(p, key, value); break;
+    case SECTION_KEYS: take_key(p, key, value); break;
+    case SECTION_VIEW: take_view(p, key, value); break;
+    case SECTION_COMMAND: take_command(p, key, value); break;
+    case SECTION_MATCH:
+        if (str_equal(key, STR("theme"))) {
+            ThemeMatch *match = &p->config->matches[p->config->match_count - 1];
+            copy(p, key, value, match->theme, sizeof match->theme);
+        } else {
+            problem(p, "'%.*s' is no key of a match; there is theme", (int)key.n, key.p);
+        }
+        break;
+    }
+}
+
+void config_defaults(TuiConfig *config)
+{
+    memset(config, 0, sizeof *config);
+    keymap_defaults(&config->keymap);
+    config->mouse = true;
+}
+
+/* A comment is a line of its own: '#' and ';' are keys and may stand in values. */
+void config_parse(TuiConfig *config, Str text, const char *path, ThemeProblems *problems)
+{
+    Parser p = {.config = config, .problems = problems, .path = path};
+    Str line;
+    while (str_split(&text, '\n', &line)) {
+        p.line++;
+        line = str_trim(line);
+        bool comment = line.n > 0 && (line.p[0] == '#' || line.p[0] == ';');
+        if (line.n > 0 && !comment) {
+            take_line(&p, line);
+        }
+    }
+    int next = 0;
+    char why[160];
+    while (keymap_conflict(&config->keymap, &next, why, sizeof why)) {
+        problem(&p, "%s", why);
+    }
+}
+
+void config_load(TuiConfig *config, const char *path, ThemeProblems *problems)
+{
+    Text text;
+    Fault fault = {0};
+    config_defaults(config);
+    if (!path || !fs_exists(path)) {
+        return;
+    }
+    text_init(&text, CONFIG_FILE_MAX);
+    if (fs_read(path, &text, &fault) == ERR_OK) {
+        config_parse(config, text_str(&text), path, problems);
+    } else {
+        Parser p = {.problems = problems, .path = path};
+        problem(&p, "%s", fault.sentence);
+    }
+    text_free(&text);
+}
+
+const char *config_match_theme(const TuiConfig *config, const char *run, const char *host)
+{
+    for (int i = 0; i < config->match_count; i++) {
+        const ThemeMatch *match = &config->matches[i];
+        if ((run && fnmatch(match->pattern, run, 0) == 0) ||
+            (host && fnmatch(match->pattern, host, 0) == 0)) {
+            return match->theme;
+        }
+    }
+    return "";
+}
