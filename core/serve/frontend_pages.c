@@ -1,7 +1,8 @@
 /* What the frontend says of itself: health, models, metrics (dynamo-api 2, 3, 4). */
+#include "core/serve/frontend_pages.h"
+
 #include "core/base/clock.h"
 #include "core/serve/frontend_local.h"
-#include "core/serve/frontend_pages.h"
 
 #include <stdlib.h>
 

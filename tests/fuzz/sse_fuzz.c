@@ -6,7 +6,8 @@
 #include <stdlib.h>
 
 const char *const fuzz_seeds[] = {
-    "data: {\"text\":\"a\"}\n\ndata: [DONE]\n\n", ": comment\r\nevent: x\r\ndata: a\r\ndata: b\r\n\r\n",
+    "data: {\"text\":\"a\"}\n\ndata: [DONE]\n\n",
+    ": comment\r\nevent: x\r\ndata: a\r\ndata: b\r\n\r\n",
     "\xef\xbb\xbf" "data: bom\n\n", "data:a\rdata:b\r\rid: 1\n\n", "retry: 5\ndata\n\n", NULL};
 
 typedef struct Seen {
