@@ -55,7 +55,7 @@ static Err last_step(const char *path, LastStep *last, Fault *fault)
 }
 
 /* Transactions that the dead core left open are closed by the ledger's rule (recover.h): a durable
- * commit stands, anything else went back. The SYNC to come brings every engine to one policy anyway. */
+ * commit stands, anything else went back. The SYNC to come brings every engine to one policy. */
 static void close_open_txns(Driver *d)
 {
     int64_t closed = 0;

@@ -68,6 +68,58 @@ void txn_expect(Txn *txn, const float *logprobs, int count)
     memcpy(txn->expect, logprobs, (size_t)txn->expect_count * sizeof *logprobs);
 }
 
+void txn_expect_back(Txn *txn, const float *logprobs, int count)
+{
+    txn->expect_back_count = count < TXN_CANARY_MAX ? count : TXN_CANARY_MAX;
+    memcpy(txn->expect_back, logprobs, (size_t)txn->expect_back_count * sizeof *logprobs);
+}
+
+/* ---- doubt -------------------------------------------------------------------------------- */
+
+static void doubt_add(const Txn *txn, Member *member, TxnActionKind kind, uint32_t seq)
+{
+    bool changes = kind == TXN_ACT_PAUSE || kind == TXN_ACT_APPLY || kind == TXN_ACT_SCORE;
+    if (seq == 0 || !changes) {
+        return; /* reading does no harm, however late, nor does a continue behind a closed gate */
+    }
+    if (member->doubt_count == TXN_DOUBTS_MAX) {
+        member->doubt_full = true;
+        return;
+    }
+    member->doubts[member->doubt_count++] =
+        (Doubt){.kind = kind, .seq = seq, .version = txn_wanted_version(txn)};
+}
+
+static void doubt_clear(Member *member, uint32_t seq)
+{
+    int kept = 0;
+    for (int i = 0; i < member->doubt_count; i++) {
+        if (member->doubts[i].seq != seq) {
+            member->doubts[kept++] = member->doubts[i];
+        }
+    }
+    member->doubt_count = kept;
+}
+
+/* Loading the wanted version once more changes nothing; anything else does harm. */
+static bool doubtful(const Txn *txn, const Member *member)
+{
+    bool harm = member->doubt_full;
+    for (int i = 0; i < member->doubt_count; i++) {
+        const Doubt *doubt = &member->doubts[i];
+        harm = harm || doubt->kind != TXN_ACT_APPLY || doubt->version != txn_wanted_version(txn);
+    }
+    return harm && !TXN_PLANTED(PLANTED_NO_DOUBT);
+}
+
+static void give_up(const Txn *txn, Member *member)
+{
+    for (TxnActionKind kind = 0; kind <= TXN_ACT_END; kind++) {
+        doubt_add(txn, member, kind, member->awaited[kind]);
+    }
+    memset(member->awaited, 0, sizeof member->awaited);
+}
+
 /* ---- actions ------------------------------------------------------------------------------ */
 
 static TxnAction *emit(Txn *txn, TxnActionKind kind)
@@ -115,6 +167,7 @@ bool txn_next(Txn *txn, TxnAction *out)
 /* ---- phases ------------------------------------------------------------------------------- */
 
 static void advance(Txn *txn, int64_t now_us);
+static void start_continue(Txn *txn, int64_t now_us);
 
 static void enter(Txn *txn, TxnPhase phase, int64_t now_us)
 {
@@ -158,8 +211,8 @@ static void start_members(Txn *txn, TxnActionKind kind)
 {
     for (int i = 0; i < txn->count; i++) {
         Member *member = &txn->members[i];
-        bool skip = !member_active(member) || (txn->rolling_back && !member->touched &&
-                                               kind != TXN_ACT_CONTINUE);
+        bool all = kind == TXN_ACT_CONTINUE && !TXN_PLANTED(PLANTED_LEFT_PAUSED);
+        bool skip = !member_active(member) || (txn->rolling_back && !member->touched && !all);
         if (skip) {
             member->done = true;
         } else if (kind == TXN_ACT_APPLY) {
@@ -199,6 +252,10 @@ static void decide(Txn *txn, bool commit, int64_t now_us)
     snprintf(action->reason, sizeof action->reason, "%s", txn->reason);
     txn->awaited_global = action->seq;
     txn->decide_again_us = 0;
+    if (TXN_PLANTED(PLANTED_NO_WAIT)) {
+        TxnAnswer durable = {.kind = TXN_ACT_DECIDE, .engine = -1, .seq = action->seq, .ok = true};
+        txn_answer(txn, &durable, now_us);
+    }
 }
 
 static int count_active(const Txn *txn)
@@ -244,8 +301,15 @@ static void start_rollback(Txn *txn, int64_t now_us)
             }
             quarantine(txn, member);
         }
+        if (TXN_PLANTED(PLANTED_UNDO_ODD) && !member->failed) {
+            member->touched = false;
+        }
         /* Its failure was about the new version; the old one is another question. */
         member->failed = false;
+    }
+    if (TXN_PLANTED(PLANTED_NO_UNDO)) {
+        start_continue(txn, now_us);
+        return;
     }
     start_members(txn, TXN_ACT_APPLY);
 }
@@ -277,8 +341,27 @@ static bool apply_again(Txn *txn, int64_t now_us)
     return true;
 }
 
+static void quarantine_failed(Txn *txn)
+{
+    for (Member *odd = first_failed(txn); odd; odd = first_failed(txn)) {
+        if (TXN_PLANTED(PLANTED_NO_QUARANTINE)) {
+            odd->failed = false;
+            continue;
+        }
+        quarantine(txn, odd);
+    }
+}
+
 static void start_continue(Txn *txn, int64_t now_us)
 {
+    for (int i = 0; i < txn->count; i++) {
+        Member *member = &txn->members[i];
+        if (member_active(member) && doubtful(txn, member)) {
+            snprintf(member->why, sizeof member->why,
+                     "a call to it was given up and may still act");
+            quarantine(txn, member);
+        }
+    }
     enter(txn, TXN_CONTINUE, now_us);
     start_members(txn, TXN_ACT_CONTINUE);
 }
@@ -298,13 +381,15 @@ static void after_verify(Txn *txn, int64_t now_us)
     if (apply_again(txn, now_us)) {
         return;
     }
-    if (!txn->rolling_back) {
+    if (!txn->rolling_back && !TXN_PLANTED(PLANTED_COMMIT_ODD)) {
         decide_rollback(txn, now_us);
         return;
     }
-    for (Member *odd = first_failed(txn); odd; odd = first_failed(txn)) {
-        quarantine(txn, odd);
+    if (!txn->rolling_back) {
+        decide(txn, true, now_us);
+        return;
     }
+    quarantine_failed(txn);
     start_continue(txn, now_us);
 }
 
@@ -318,9 +403,11 @@ static void after_apply(Txn *txn, int64_t now_us)
         return;
     }
     if (txn->rolling_back) {
-        for (Member *odd = first_failed(txn); odd; odd = first_failed(txn)) {
-            quarantine(txn, odd);
-        }
+        quarantine_failed(txn);
+    }
+    if (txn->rolling_back && TXN_PLANTED(PLANTED_BACK_UNVERIFIED)) {
+        start_continue(txn, now_us);
+        return;
     }
     enter(txn, TXN_VERIFY, now_us);
     start_members(txn, TXN_ACT_READ_VERSION);
@@ -350,8 +437,14 @@ static void phase_complete(Txn *txn, int64_t now_us)
         after_verify(txn, now_us);
         break;
     case TXN_CONTINUE:
-        for (Member *odd = first_failed(txn); odd; odd = first_failed(txn)) {
-            quarantine(txn, odd);
+        if (first_failed(txn) && !txn->rolling_back && TXN_PLANTED(PLANTED_REVERSED)) {
+            decide_rollback(txn, now_us);
+            break;
+        }
+        quarantine_failed(txn);
+        if (txn->rolling_back && TXN_PLANTED(PLANTED_GATE_SHUT)) {
+            finish(txn, false);
+            break;
         }
         enter(txn, TXN_OPEN, now_us);
         emit_global(txn, TXN_ACT_OPEN_GATE);
@@ -416,7 +509,7 @@ static void answer_global(Txn *txn, const TxnAnswer *answer, int64_t now_us)
     txn->awaited_global = 0;
     switch (txn->phase) {
     case TXN_CHECK:
-        if (!answer->ok) {
+        if (!answer->ok && !TXN_PLANTED(PLANTED_NO_CHECK)) {
             snprintf(txn->reason, sizeof txn->reason, "artifact refused: %.100s",
                      answer->detail ? answer->detail : "no reason given");
             finish(txn, false);
@@ -495,6 +588,9 @@ static void retry_or_fail(Member *member, int tries, const char *what, const cha
 
 static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int64_t now_us)
 {
+    if (!answer->ok && answer->unknown) {
+        doubt_add(txn, member, answer->kind, answer->seq);
+    }
     member->awaited[answer->kind] = 0;
     switch (answer->kind) {
     case TXN_ACT_READ_VERSION: verify_part(member, VERIFY_VERSION, answer); break;
@@ -504,7 +600,7 @@ static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int
     case TXN_ACT_FLUSH:
     case TXN_ACT_APPLY:
     case TXN_ACT_CONTINUE:
-        if (answer->ok) {
+        if (answer->ok || (answer->kind == TXN_ACT_FLUSH && TXN_PLANTED(PLANTED_NO_FLUSH))) {
             member->done = true;
         } else if (answer->kind == TXN_ACT_PAUSE) {
             retry_or_fail(member, PAUSE_TRIES, "pause failed", answer->detail, now_us);
@@ -542,9 +638,14 @@ void txn_answer(Txn *txn, const TxnAnswer *answer, int64_t now_us)
 {
     Member *member = answer->engine >= 0 ? find_member(txn, answer->engine) : NULL;
     bool global = answer->engine < 0 && answer->seq != 0 && answer->seq == txn->awaited_global;
-    bool ours = member && member_active(member) && answer->seq != 0 &&
-                member->awaited[answer->kind] == answer->seq &&
-                member->id.incarnation == answer->incarnation;
+    bool same = member && (member->id.incarnation == answer->incarnation ||
+                           TXN_PLANTED(PLANTED_ANY_INCARNATION));
+    uint32_t awaited = member ? member->awaited[answer->kind] : 0;
+    bool ours = same && member_active(member) && answer->seq != 0 &&
+                (awaited == answer->seq || (awaited != 0 && TXN_PLANTED(PLANTED_ANY_ANSWER)));
+    if (same && !ours && !answer->unknown) {
+        doubt_clear(member, answer->seq);
+    }
     if (txn->over || (!global && !ours)) {
         txn->ignored++;
     } else if (global) {
@@ -578,6 +679,10 @@ static TxnActionKind retry_kind(TxnPhase phase)
 
 static void expire(Txn *txn, int64_t now_us)
 {
+    if (TXN_PLANTED(PLANTED_NO_BUDGET)) {
+        txn->deadline_us = now_us + SECOND_US;
+        return;
+    }
     if (txn->phase == TXN_CHECK || txn->phase == TXN_GATE) {
         snprintf(txn->reason, sizeof txn->reason, "%s not done within its budget",
                  txn->phase == TXN_CHECK ? "artifact check" : "closing the gate");
@@ -600,7 +705,7 @@ static void expire(Txn *txn, int64_t now_us)
             continue;
         }
         member->done = true;
-        memset(member->awaited, 0, sizeof member->awaited);
+        give_up(txn, member);
         if (txn->phase != TXN_VERIFY) { /* VERIFY is judged by what came */
             fail_member(member, txn_phase_name(txn->phase), "no answer within the budget");
         }
@@ -680,6 +785,16 @@ bool txn_failed(const Txn *txn, int engine)
     return false;
 }
 
+bool txn_in_doubt(const Txn *txn, int engine)
+{
+    for (int i = 0; i < txn->count; i++) {
+        if (txn->members[i].id.engine == engine) {
+            return doubtful(txn, &txn->members[i]);
+        }
+    }
+    return false;
+}
+
 bool txn_touched(const Txn *txn, int engine)
 {
     for (int i = 0; i < txn->count; i++) {
@@ -688,9 +803,4 @@ bool txn_touched(const Txn *txn, int engine)
         }
     }
     return false;
-}
-
-int64_t txn_recover_version(int64_t from_version, int64_t to_version, int decided)
-{
-    return decided == 1 ? to_version : from_version;
 }

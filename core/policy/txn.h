@@ -13,13 +13,22 @@
  * action counts: a late answer of an attempt that was given up is ignored and counted. No answer
  * is expected for QUARANTINE and END. Every phase ends within its budget whatever engines do; only
  * DECIDE waits for the log without bound (repeated each second), since nothing may go on without
- * it. Sizes: up to 1,024 members, one allocation each; O(members) per phase. */
+ * it.
+ *
+ * Doubt: a call that was given up without an answer, or whose connection broke, may still act. A
+ * late pause would leave an engine paused, a late load of another version would change what it
+ * serves. Who has such a call open when the others go on is quarantined until its answer comes,
+ * it is a new process, or TXN_DOUBT_US have passed; `txn_in_doubt` tells the caller.
+ * Sizes: up to 1,024 members, one allocation each; O(members) per phase. */
 #ifndef ROLLTOP_POLICY_TXN_H
 #define ROLLTOP_POLICY_TXN_H
 
 #include "store/store.h"
 
 typedef struct Txn Txn;
+
+/* How long after it was given up a call may still act; later than any proxy keeps one. */
+#define TXN_DOUBT_US INT64_C(600000000)
 
 typedef struct TxnMember {
     int engine;
@@ -64,6 +73,7 @@ typedef struct TxnAnswer { /* answer to an action; kind, engine, seq, incarnatio
     int64_t incarnation;
     bool ok;
     bool unsupported;      /* the engine does not offer this check */
+    bool unknown;          /* not ok, and it may have acted or may act yet: no answer came */
     int64_t version;       /* READ_VERSION */
     const char *digest;    /* CHECKSUM; compared between engines */
     const float *logprobs; /* SCORE */
@@ -75,6 +85,8 @@ Txn *txn_new(const TxnConfig *config, const TxnMember *members, int count);
 void txn_free(Txn *txn);
 /* Log-probs of the canary by the trainer's own forward pass of `to_version`; optional. */
 void txn_expect(Txn *txn, const float *logprobs, int count);
+/* The same of `from_version`, for a roll-back; without it engines are compared with each other. */
+void txn_expect_back(Txn *txn, const float *logprobs, int count);
 void txn_begin(Txn *txn, int64_t now_us);
 void txn_answer(Txn *txn, const TxnAnswer *answer, int64_t now_us);
 void txn_member_lost(Txn *txn, int engine, int64_t incarnation, int64_t now_us);
@@ -86,9 +98,7 @@ TxnPhase txn_phase(const Txn *txn);
 uint64_t txn_ignored(const Txn *txn); /* answers of other attempts or incarnations */
 bool txn_touched(const Txn *txn, int engine); /* APPLY was sent to it */
 bool txn_failed(const Txn *txn, int engine);  /* at a DECIDE to roll back: it is among the odd */
+/* A call to it that was given up may still act, and would do harm. */
+bool txn_in_doubt(const Txn *txn, int engine);
 int64_t txn_default_budget_us(TxnPhase phase);
-/* After a crash: what to do with a transaction of the ledger. Decided commit -> bring every
- * engine to to_version; not decided or rolled back -> from_version. */
-int64_t txn_recover_version(int64_t from_version, int64_t to_version, int decided);
-
 #endif

@@ -3,10 +3,17 @@
 #define ROLLTOP_POLICY_TXN_PRIVATE_H
 
 #include "core/policy/txn.h"
+#include "core/policy/txn_planted.h"
 
-enum { TXN_CANARY_MAX = 256, TXN_DIGEST_MAX = 136, TXN_WHY_MAX = 96 };
+enum { TXN_CANARY_MAX = 256, TXN_DIGEST_MAX = 136, TXN_WHY_MAX = 96, TXN_DOUBTS_MAX = 8 };
 
 typedef enum VerifyPart { VERIFY_VERSION, VERIFY_CHECKSUM, VERIFY_SCORE, VERIFY_PARTS } VerifyPart;
+
+typedef struct Doubt { /* a call that was given up */
+    TxnActionKind kind;
+    uint32_t seq;
+    int64_t version;
+} Doubt;
 
 typedef struct Member {
     TxnMember id;
@@ -27,6 +34,9 @@ typedef struct Member {
     float logprobs[TXN_CANARY_MAX];
     int logprob_count;
     char why[TXN_WHY_MAX];
+    Doubt doubts[TXN_DOUBTS_MAX];
+    int doubt_count;
+    bool doubt_full; /* more than fit: nothing can clear it */
 } Member;
 
 struct Txn {
@@ -39,8 +49,8 @@ struct Txn {
     int64_t deadline_us, decide_again_us;
     uint32_t seq, awaited_global; /* outstanding CHECK, GATE, DECIDE or OPEN */
     uint64_t ignored;
-    float expect[TXN_CANARY_MAX];
-    int expect_count;
+    float expect[TXN_CANARY_MAX], expect_back[TXN_CANARY_MAX];
+    int expect_count, expect_back_count;
     char reason[128];
     TxnAction *queue;    /* ring that grows; bounded by 4 actions a member and a few */
     size_t head, tail, capacity;

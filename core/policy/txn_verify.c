@@ -39,7 +39,7 @@ static void judge_parts(Txn *txn, Member *member)
             mark_odd(member, why);
         }
     }
-    if (!member->failed && member->version != txn_wanted_version(txn)) {
+    if (!member->failed && !TXN_PLANTED(PLANTED_NO_VERSION) && member->version != txn_wanted_version(txn)) {
         char why[TXN_WHY_MAX];
         snprintf(why, sizeof why, "reports version %lld, wanted %lld", (long long)member->version,
                  (long long)txn_wanted_version(txn));
@@ -135,9 +135,9 @@ static const Member *medoid(const Txn *txn, float tolerance)
 static void judge_canaries(Txn *txn)
 {
     float tolerance = txn->config.canary_tolerance > 0 ? txn->config.canary_tolerance : 0.05f;
-    const float *reference = txn->expect;
-    int count = txn->expect_count;
-    bool trainer = count > 0 && !txn->rolling_back;
+    const float *reference = txn->rolling_back ? txn->expect_back : txn->expect;
+    int count = txn->rolling_back ? txn->expect_back_count : txn->expect_count;
+    bool trainer = count > 0;
     float copy[TXN_CANARY_MAX];
     if (!trainer) {
         const Member *middle = medoid(txn, tolerance);
@@ -172,5 +172,7 @@ void txn_judge(Txn *txn)
         }
     }
     judge_checksums(txn);
-    judge_canaries(txn);
+    if (!TXN_PLANTED(PLANTED_NO_CANARY)) {
+        judge_canaries(txn);
+    }
 }

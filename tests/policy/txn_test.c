@@ -4,6 +4,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/rng.h"
+#include "core/policy/recover.h"
 #include "tests/harness.h"
 
 #include <stdlib.h>
@@ -347,9 +348,26 @@ static void test_random_fleets(void)
 
 static void test_recovery(void)
 {
-    CHECK_I64(txn_recover_version(3, 4, 1), 4);
-    CHECK_I64(txn_recover_version(3, 4, 0), 3);
-    CHECK_I64(txn_recover_version(3, 4, -1), 3);
+    Recovery recovery;
+    recover_begin(&recovery);
+    CHECK_I64(recovery.committed, -1);
+    RecoverClose write = recover_row(&recovery, &(LedgerRow){1, -1, 3, 1, true});
+    CHECK(!write.close && !write.state);
+    CHECK_I64(recovery.committed, 3);
+    write = recover_row(&recovery, &(LedgerRow){2, 3, 4, 0, false});
+    CHECK(write.close && write.state && !write.committed);
+    write = recover_row(&recovery, &(LedgerRow){3, 3, 3, 1, false}); /* a fence */
+    CHECK(write.close && !write.state);
+    CHECK_I64(recovery.committed, 3);
+    write = recover_row(&recovery, &(LedgerRow){4, 3, 5, 1, false});
+    CHECK(write.close && write.state && write.committed);
+    CHECK_I64(recovery.committed, 5);
+    write = recover_row(&recovery, &(LedgerRow){5, 5, 6, -1, false});
+    CHECK(write.close && write.state && !write.committed);
+    CHECK_I64(recovery.committed, 5);
+    CHECK_I64(recovery.last_txn, 5);
+    CHECK_I64(recovery.last_version, 6);
+    CHECK_I64(recovery.open, 4);
 }
 
 int main(void)

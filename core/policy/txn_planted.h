@@ -1,0 +1,38 @@
+/* Deliberate wrong variants of the transaction, to prove that the simulator finds such faults.
+ * They exist only where ROLLTOP_TXN_PLANTED is defined: in one library of the tests. */
+#ifndef ROLLTOP_POLICY_TXN_PLANTED_H
+#define ROLLTOP_POLICY_TXN_PLANTED_H
+
+#define TXN_PLANTED_FAULTS(X)                                                                     \
+    X(PLANTED_NONE, "none")                                                                       \
+    X(PLANTED_NO_WAIT, "goes on before the decision is durable")                                  \
+    X(PLANTED_NO_CANARY, "does not look at the canary")                                           \
+    X(PLANTED_NO_VERSION, "does not look at the reported version")                                \
+    X(PLANTED_NO_UNDO, "rolls back without loading the old policy")                               \
+    X(PLANTED_UNDO_ODD, "rolls back only the engines that failed")                                \
+    X(PLANTED_ANY_INCARNATION, "takes answers of another incarnation")                            \
+    X(PLANTED_ANY_ANSWER, "takes late answers of attempts that were given up")                    \
+    X(PLANTED_NO_QUARANTINE, "lets engines serve that could not be rolled back")                  \
+    X(PLANTED_LEFT_PAUSED, "continues only the engines it touched")                               \
+    X(PLANTED_RECOVER_FORWARD, "recovery takes an undecided transaction for committed")           \
+    X(PLANTED_RECOVER_BACK, "recovery undoes a committed transaction")                            \
+    X(PLANTED_NO_CHECK, "applies an artifact that was refused")                                   \
+    X(PLANTED_NO_DOUBT, "forgets calls that were given up")                                       \
+    X(PLANTED_NO_BUDGET, "waits for an engine without bound")                                     \
+    X(PLANTED_REVERSED, "decides to roll back after it has committed")                            \
+    X(PLANTED_NO_FLUSH, "takes a refused flush for a flush")                                      \
+    X(PLANTED_COMMIT_ODD, "commits although an engine failed")                                    \
+    X(PLANTED_BACK_UNVERIFIED, "does not verify what it rolled back")                             \
+    X(PLANTED_GATE_SHUT, "leaves the gate shut after a roll-back")
+
+#define TXN_PLANTED_ENTRY(name, words) name,
+typedef enum TxnPlanted { TXN_PLANTED_FAULTS(TXN_PLANTED_ENTRY) TXN_PLANTED_COUNT } TxnPlanted;
+
+#ifdef ROLLTOP_TXN_PLANTED
+extern TxnPlanted txn_planted; /* the test's */
+#define TXN_PLANTED(fault) (txn_planted == (fault))
+#else
+#define TXN_PLANTED(fault) 0
+#endif
+
+#endif
