@@ -12,7 +12,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CLOSE_ROUNDS = 400 }; /* of 10 ms: bound of the last goodbye */
+enum {
+    CLOSE_ROUNDS = 400,        /* of 10 ms: bound of the last goodbye */
+    ONE_INTERRUPT_US = 200000  /* two of them so near are one */
+};
 
 void driver_event(Driver *d, Severity severity, const char *source, int64_t engine,
                   const char *format, ...)
@@ -158,12 +161,13 @@ static void on_signal(uv_signal_t *handle, int signum)
 {
     Driver *d = handle->data;
     (void)signum;
-    d->interrupts++;
-    if (d->interrupts == 1) {
-        driver_operator_stop(d, "signal", false);
-    } else {
-        driver_operator_stop(d, "signal", true);
+    int64_t now = clock_mono_us();
+    if (d->interrupts > 0 && now - d->interrupted_us < ONE_INTERRUPT_US) {
+        return; /* wrappers such as timeout(1) send one interrupt twice */
     }
+    d->interrupts++;
+    d->interrupted_us = now;
+    driver_operator_stop(d, "signal", d->interrupts > 1);
 }
 
 /* ---- start -------------------------------------------------------------------------------- */

@@ -184,6 +184,7 @@ struct Driver {
     Fault *fault;
     char end_reason[256];
     int interrupts;
+    int64_t interrupted_us;
 };
 
 /* driver.c */

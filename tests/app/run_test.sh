@@ -106,4 +106,16 @@ core=
 grep -q "stopped by the operator" "$T/out4" || fail "it says why it ended"
 sql "$T/b.db" "select end_how from session order by session_id desc limit 1" |
     grep -q "stopped by the operator" || fail "the log says why it ended"
+
+# Twice ends it at once.
+"$R" run --headless --resume --log "$T/b.db" --num-rollout 100000 >"$T/out5" 2>&1 </dev/null &
+core=$!
+wait_for 60 grep -q '^step ' "$T/out5" || fail "it resumes once more"
+"$R" ctl pause --run killed >/dev/null
+kill -INT $core
+sleep 0.4
+kill -INT $core 2>/dev/null
+wait $core
+core=
+grep -q "stopped" "$T/out5" || fail "it says that it was stopped"
 exit $failed
