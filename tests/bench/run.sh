@@ -1,0 +1,337 @@
+#!/bin/sh
+# The figures of the main job, one row each, against a peer or a floor measured in the same run:
+#   sh tests/bench/run.sh BUILD [NAME…]     (./setup bench [NAME…] builds and calls this)
+# Names: first demo generate train smollm sse log console memory; none means all. Judges nothing:
+# the status is 0 whenever the benches ran. Two things are measured in turns (peer, rolltop, peer,
+# …), and the ratio is that of neighbours, since other load on the machine changes over minutes.
+#   ROLLTOP_PEERS    scripts of the peers (default ../shared/peers)
+#   ROLLTOP_PYTHON   a python with torch, transformers and llama_cpp (default python3)
+#   ROLLTOP_SMOLLM   directory of SmolLM2-135M; beside it a GGUF file of the same name
+#   BENCH_TURNS      turns of the rows with a peer (default 3)
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+build=${1:?usage: sh tests/bench/run.sh BUILD [NAME…]}
+shift
+bench=$build/tests/bench_
+turns=${BENCH_TURNS:-3}
+python=${ROLLTOP_PYTHON:-python3}
+peers=${ROLLTOP_PEERS:-../shared/peers}
+smollm=${ROLLTOP_SMOLLM:-}
+all="first demo generate train smollm sse log console memory"
+work=$(mktemp -d) || exit 2
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+table=$work/table
+: >"$table"
+
+names=$*
+for name in $names; do
+    case " $all " in
+    *" $name "*) ;;
+    *)
+        echo "bench: unknown name \"$name\"; there are $all" >&2
+        exit 2
+        ;;
+    esac
+done
+[ -x "$build/rolltop" ] || {
+    echo "bench: $build/rolltop is not built; run ./setup bench" >&2
+    exit 2
+}
+names=${names:-$all}
+wanted() { case " $names " in *" $1 "*) ;; *) return 1 ;; esac; }
+
+title() { printf '\n== %s\n' "$*"; }
+# The command as a reader would type it, with the machine's own paths taken out.
+show() {
+    printf '$ %s\n' "$*" | sed "s|$python |python3 |; s|$peers/|peers/|; s|${smollm:-//}|SMOLLM|g"
+}
+run() { # FILE COMMAND…: shows the command, keeps its output in FILE as well
+    out=$1
+    shift
+    show "$@"
+    "$@" >"$out" 2>"$work/err" || {
+        echo "bench: status $? of $1" >&2
+        tail -n 5 "$work/err" >&2
+        cat "$out"
+        return 1
+    }
+    cat "$out"
+}
+row() { # WHAT TARGET MEASURED COMMAND
+    printf '| %s | %s | %s | `%s` |\n' "$1" "$2" "$3" "$4" >>"$table"
+}
+skip() { # WHAT TARGET WHY COMMAND
+    echo "skipped: $3"
+    row "$1" "$2" "skipped: $3" "$4"
+}
+# Numbers of standard input, one a line, as "median (least to greatest)"; $1 is their format.
+spread() {
+    sort -g | awk -v f="$1" '{ v[NR] = $1 } END {
+        if (NR == 0) { print "no figure"; exit }
+        m = NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2
+        printf f " (" f " to " f ")\n", m, v[1], v[NR] }'
+}
+has_python() { # MODULE…
+    for module in "$@"; do
+        "$python" -c "import $module" >/dev/null 2>&1 || return 1
+    done
+}
+
+# ---- the machine ---------------------------------------------------------------------------
+load() { cut -d ' ' -f 1-3 /proc/loadavg; }
+machine() {
+    cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+    flags=$(sed -n 's/^flags[^:]*: //p' /proc/cpuinfo | head -n 1)
+    simd=
+    for flag in avx2 avx512f avx512_vnni avx512_bf16 amx_bf16; do
+        case " $flags " in *" $flag "*) simd="$simd $flag" ;; esac
+    done
+    memory=$(awk '/^MemTotal/ { printf "%.1f GiB", $2 / 1048576 }' /proc/meminfo)
+    cc=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
+    type=$(sed -n 's/^CMAKE_BUILD_TYPE:[A-Z]*=//p' "$build/CMakeCache.txt")
+    upper=$(echo "$type" | tr '[:lower:]' '[:upper:]')
+    options=$(sed -n "s/^CMAKE_C_FLAGS_$upper:[A-Z]*=//p" "$build/CMakeCache.txt")
+    echo "date      $(date -u '+%Y-%m-%d %H:%M UTC')"
+    echo "commit    $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+    echo "CPU       ${cpu:-unknown}, $(nproc) cores,$simd"
+    echo "memory    $memory"
+    echo "kernel    $(uname -sr)"
+    echo "compiler  $("${cc:-cc}" --version 2>/dev/null | head -n 1), $options"
+    echo "load      $(load) before"
+}
+
+# ---- rows ----------------------------------------------------------------------------------
+row_first() {
+    title "first: built tree to the first finished sample in the log"
+    command="bench_demo --rolltop rolltop --first"
+    : >"$work/v" && : >"$work/c"
+    for seed in 1 2 3; do
+        run "$work/o" "${bench}demo" --rolltop "$build/rolltop" --first --seed "$seed" || continue
+        sed -n 's/.*after \([0-9.]*\) s.*/\1/p' "$work/o" >>"$work/v"
+        sed -n 's/.*; \([0-9.]*\) CPU seconds.*/\1/p' "$work/o" >>"$work/c"
+    done
+    row "built tree to the first finished sample in the log, seeds 1, 2, 3" "≤ 3 s" \
+        "$(spread '%.2f s' <"$work/v"); $(spread '%.2f' <"$work/c") CPU-s" "$command"
+}
+
+demo_run() { # SEED: once for each seed, whichever row asks
+    [ -s "$work/demo$1" ] && return
+    run "$work/demo$1" "${bench}demo" --rolltop "$build/rolltop" --console --seed "$1"
+}
+row_demo() {
+    title "demo: held-out eval reward, 3 engines, frontend, trainer and core, console attached"
+    for seed in 1 2 3; do
+        demo_run "$seed" || continue
+        row "demo, seed $seed: eval reward before, after; time" "≤ 0.2, ≥ 0.9; ≤ 300 s" \
+            "$(sed -n 's/.*eval before \([0-9.]*\), after \([0-9.]*\), in \([0-9.]* s\) and \([0-9]* steps\).*/\1, \2; \3, \4/p' "$work/demo$seed")" \
+            "bench_demo --rolltop rolltop --console --seed $seed"
+    done
+}
+row_memory() {
+    title "memory: all processes of the demo together, at the peak"
+    seeds=1
+    wanted demo && seeds="1 2 3"
+    for seed in $seeds; do
+        demo_run "$seed" || continue
+        sed -n 's/.*its peak \([0-9]*\) MiB PSS (\([0-9]*\) .*/\1 \2/p' "$work/demo$seed"
+    done >"$work/o"
+    grep -h '^[0-9]' "$work/o" | sort -n | tail -n 1 >"$work/v"
+    cat "$work/v"
+    row "resident memory of the whole demo with a console, peak (RSS counts shared pages again)" \
+        "≤ 500 MiB" "$(sed 's/\(.*\) \(.*\)/\1 MiB PSS, \2 MiB RSS/' "$work/v")" \
+        "bench_demo --rolltop rolltop --console"
+}
+
+# Lines "RATE JOB|WHO", best first, of bench_cpu.py's JSON.
+peer_rates() {
+    sed -n 's/.*"variant": "\([^"]*\)", "job": "\([^"]*\)".*"per_cpu_second": \([0-9]*\).*/\3 \2|\1/p' |
+        sort -rn
+}
+own_rate() { sed -n 's/.* per CPU second *\([0-9]*\).*/\1/p'; }
+# Where the machine is busy, OpenMP threads that spin steal from themselves: the peer is better
+# off when they sleep.
+peer_environment() {
+    if [ -z "${OMP_WAIT_POLICY:-}" ] &&
+        awk -v n="$(nproc)" '{ exit !($1 >= n) }' /proc/loadavg; then
+        OMP_WAIT_POLICY=PASSIVE
+        export OMP_WAIT_POLICY
+        echo "the machine is busy: peers run with OMP_WAIT_POLICY=PASSIVE"
+    fi
+}
+
+# One turn of bench_cpu.py against our figure of the job at which it is best, into $work/ratio.
+compare() { # TURN, with $work/peer written and own_job giving ours
+    best=$(peer_rates <"$work/peer" | head -n 1)
+    rate=${best%% *}
+    job=${best#* }
+    own_job "${job%%|*}" || return 1
+    ours=$(own_rate <"$work/o")
+    echo "turn $1: peer's best row $rate tok per CPU-s (${job#*|}, ${job%%|*}), rolltop $ours"
+    echo "$ours" >>"$work/ours"
+    echo "$rate" >>"$work/theirs"
+    awk -v a="$ours" -v b="$rate" 'BEGIN { print a / b }' >>"$work/ratio"
+}
+compared() { # text of the row's figure
+    echo "$(spread '%.2fx' <"$work/ratio"): $(spread '%.0f' <"$work/ours") against" \
+        "$(spread '%.0f' <"$work/theirs") tok per CPU-s"
+}
+clear_turns() { : >"$work/ratio" && : >"$work/ours" && : >"$work/theirs"; }
+
+row_generate() {
+    title "generate: one engine over HTTP with log-probs, batch 32, 2,557,888 parameters, FP32"
+    what="generation of one engine, HTTP and log-probs included, batch 32, per CPU-s, to torch"
+    command="bench_engine_load --engine rolltop; bench_cpu.py --threads 1 --what generate"
+    own_job() { # "generate 32 x (P + N)"
+        set -- $(echo "$1" | tr -c '0-9\n' ' ')
+        run "$work/o" "${bench}engine_load" --engine "$build/rolltop" --batch "$1" --prompt "$2" \
+            --new "$3"
+    }
+    if [ ! -f "$peers/torch/bench_cpu.py" ] || ! has_python torch transformers; then
+        own_job "generate 32 x (32 + 96)"
+        skip "$what" "≥ 2x" "no torch or no bench_cpu.py; rolltop alone: $(own_rate <"$work/o")" \
+            "$command"
+        return
+    fi
+    clear_turns
+    for turn in $(seq "$turns"); do
+        run "$work/peer" "$python" "$peers/torch/bench_cpu.py" --threads 1 --seconds 3 \
+            --what generate --variants plain,hf --json && compare "$turn"
+    done
+    row "$what" "≥ 2x" "$(compared)" "$command"
+}
+
+row_train() {
+    title "train: forward, backward, clipping and AdamW in FP32, 2,557,888 parameters"
+    what="training in FP32, per CPU-s, to torch (compile included)"
+    command="bench_train_step; bench_cpu.py --threads 1 --what train --variants plain,hf,compile"
+    own_job() { # "train B x T"
+        set -- $(echo "$1" | tr -c '0-9\n' ' ')
+        run "$work/o" "${bench}train_step" --batch "$1" --length "$2"
+    }
+    if [ ! -f "$peers/torch/bench_cpu.py" ] || ! has_python torch transformers; then
+        own_job "train 32 x 128"
+        skip "$what" "≥ 1x" "no torch or no bench_cpu.py; rolltop alone: $(own_rate <"$work/o")" \
+            "$command"
+        return
+    fi
+    clear_turns
+    for turn in $(seq "$turns"); do
+        run "$work/peer" "$python" "$peers/torch/bench_cpu.py" --threads 1 --seconds 1 \
+            --what train --variants plain,hf,compile --json && compare "$turn"
+    done
+    row "$what" "≥ 1x" "$(compared)" "$command"
+}
+
+# Columns of the peers' Markdown rows: wall median, CPU median.
+wall_of() { sed -n "s/^| $1 | \([0-9.]*\) |.*/\1/p" "$2"; }
+cpu_of() { sed -n "s/^| $1 | [^|]* | [^|]* | \([0-9.]*\) |.*/\1/p" "$2"; }
+own_wall() { sed -n 's/.* median *\([0-9]*\) .*/\1/p'; }
+pair() { # NAME OURS_WALL OURS_CPU THEIRS_WALL THEIRS_CPU
+    echo "$1: rolltop $2 tok/s ($3 per CPU-s), peer $4 ($5 per CPU-s)"
+    awk -v a="$2" -v b="$4" -v c="$3" -v d="$5" 'BEGIN { print a / b, c / d }' >>"$work/$1"
+    echo "$2 $4" >>"$work/$1.wall"
+}
+pair_row() { # NAME WHAT COMMAND
+    [ -s "$work/$1" ] || {
+        row "$2" "≥ 1x" "no figure" "$3"
+        return
+    }
+    row "$2" "≥ 1x" "$(cut -d ' ' -f 1 "$work/$1" | spread '%.2fx') wall, $(
+        cut -d ' ' -f 2 "$work/$1" | spread '%.2fx') per CPU-s; $(
+        cut -d ' ' -f 1 "$work/$1.wall" | spread '%.0f') against $(
+        cut -d ' ' -f 2 "$work/$1.wall" | spread '%.0f') tok/s" "$3"
+}
+
+smollm_llama() { # GGUF
+    run "$work/peer" "$python" "$peers/smollm/bench_llama.py" "$1" --threads 2 --repeat 2 \
+        --types F16 --batch 1 8 || return 1
+    for batch in 1 8; do
+        run "$work/o" "${bench}generate" --model "$smollm" --dtype bfloat16 --threads 2 --greedy \
+            --batch "$batch" --prompt 64 --new 64 || return 1
+        pair "batch$batch" "$(own_wall <"$work/o")" "$(own_rate <"$work/o")" \
+            "$(wall_of "generate F16 batch $batch" "$work/peer")" \
+            "$(cpu_of "generate F16 batch $batch" "$work/peer")"
+    done
+}
+smollm_train() {
+    run "$work/peer" "$python" "$peers/smollm/bench_torch.py" "$smollm" --threads 2 --repeat 2 \
+        --train-only || return 1
+    run "$work/o" "${bench}train_step" --model "$smollm" --threads 2 --batch 8 --length 128 \
+        || return 1
+    pair train135 "$(own_wall <"$work/o")" "$(own_rate <"$work/o")" \
+        "$(wall_of "train step float32 batch 8" "$work/peer")" \
+        "$(cpu_of "train step float32 batch 8" "$work/peer")"
+}
+row_smollm() {
+    title "smollm: SmolLM2-135M, 2 threads, wall"
+    generate="bench_generate --model SMOLLM --dtype bfloat16 --threads 2 --greedy"
+    llama="bench_llama.py SMOLLM.gguf --threads 2 --types F16 --batch 1 8"
+    train="bench_train_step --model SMOLLM --threads 2 --batch 8 --length 128"
+    torch="bench_torch.py SMOLLM --threads 2 --train-only"
+    gguf=${smollm%/}.gguf
+    if [ -z "$smollm" ] || [ ! -d "$smollm" ]; then
+        skip "SmolLM2-135M, generation and training" "≥ 1x" "ROLLTOP_SMOLLM names no directory" \
+            "$generate"
+        return
+    fi
+    for turn in $(seq "$turns"); do
+        if [ -f "$gguf" ] && [ -d "$peers/smollm" ] && has_python llama_cpp numpy; then
+            smollm_llama "$gguf"
+        fi
+        if [ -d "$peers/smollm" ] && has_python torch transformers; then
+            smollm_train
+        fi
+    done
+    for batch in 1 8; do
+        what="SmolLM2-135M in BF16, 64 + 64 tokens, batch $batch, 2 threads, to llama.cpp's F16"
+        if [ -f "$gguf" ] && has_python llama_cpp numpy; then
+            pair_row "batch$batch" "$what" "$generate --batch $batch --prompt 64 --new 64; $llama"
+        else
+            skip "$what" "≥ 1x" "no llama_cpp or no $(basename "$gguf")" "$generate; $llama"
+        fi
+    done
+    what="SmolLM2-135M, training in FP32, 8 x 128, 2 threads, to torch"
+    if has_python torch transformers; then
+        pair_row train135 "$what" "$train; $torch"
+    else
+        skip "$what" "≥ 1x" "no torch or no transformers" "$train; $torch"
+    fi
+}
+
+row_sse() {
+    title "sse: CPU a streamed token, 256 streams"
+    run "$work/o" "${bench}sse_cpu"
+    us() { sed -n "s/.*$1 *\([0-9.]*\) us.*/\1/p" "$work/o"; }
+    row "SSE: CPU a token in the core's client, parse and log included, 256 streams, to bare epoll" \
+        "≤ 2x" "$(sed -n 's/.*ratio *\([0-9.]*\) (\([0-9.]*\) to \([0-9.]*\)).*/\1x (\2x to \3x)/p' \
+            "$work/o"): $(us 'and log') against $(us 'reader') µs" "bench_sse_cpu"
+}
+row_log() {
+    title "log: probe-sized rows, 1,000 a commit, synchronous=FULL, against a bare SQLite loop"
+    run "$work/o" "${bench}log_writer"
+    row "log: rows/s at 1,000 rows a commit, synchronous=FULL, to a bare SQLite loop" "≥ 0.8x" \
+        "$(sed -n 's|.*median store \([0-9]*\) rows/s, bare \([0-9]*\) rows/s, ratio \([0-9.]*\) (\([0-9.]*\) to \([0-9.]*\)).*|\3x (\4x to \5x): \1 against \2 rows/s|p' \
+            "$work/o")" "bench_log_writer"
+}
+row_console() {
+    title "console: first frame, CPU at 1 Hz, 16 engines"
+    run "$work/o" "${bench}console"
+    grep -E '^ *[0-9]+x[0-9]+' "$work/o" >"$work/v"
+    row "console: first frame on a live run of 16 engines, best and worst of 3, at 80x24, 120x40, 200x60" \
+        "≤ 50 ms" "$(awk '{ printf "%s%s to %s", NR > 1 ? "; " : "", $2, $3 }' "$work/v") ms" \
+        "bench_console"
+    row "console: CPU at 1 Hz with 16 engines, at 80x24, 120x40, 200x60" "≤ 1 % of a core" \
+        "$(awk '{ printf "%s%s", NR > 1 ? "; " : "", $5 }' "$work/v") %" "bench_console"
+}
+
+machine | tee "$work/machine"
+peer_environment
+for name in $all; do
+    wanted "$name" && "row_$name"
+done
+title "all rows"
+cat "$work/machine"
+echo "load      $(load) after"
+printf '\n| figure | target | measured | command |\n| --- | --- | --- | --- |\n'
+cat "$table"
