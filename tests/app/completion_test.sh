@@ -9,16 +9,21 @@ fail() {
     echo "FAILED: $*"
     failed=1
 }
+# Each script knows each subcommand and every flag that --help lists.
+subs=$("$R" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p')
+for sub in $subs; do
+    "$R" "$sub" --help | sed -n -e '/^Accepted/q' -e 's/^  --\([a-z0-9-]*\).*/\1/p'
+done | sort -u >"$T/flags"
+[ "$(wc -l <"$T/flags")" -gt 100 ] || fail "the helps list $(wc -l <"$T/flags") flags"
 for shell in bash zsh fish man; do
     "$R" completion $shell >"$T/$shell" || fail "completion $shell"
-    # Each script knows each subcommand and the flags that it has.
-    for sub in $("$R" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p'); do
+    for sub in $subs; do
         grep -q "$sub" "$T/$shell" || fail "$shell: $sub is missing"
-        for flag in $("$R" "$sub" --help | sed -n -e "/^Accepted/q" -e 's/^  --\([a-z0-9-]*\).*/\1/p'); do
-            grep -q -- "$(echo "$flag" | sed 's/-/.*-/g')" "$T/$shell" ||
-                fail "$shell: --$flag of $sub is missing"
-        done
     done
+    sed -e 's/\\-/-/g' -e 's/ -l / --/g' "$T/$shell" | grep -oE -e '--[a-z0-9-]+' |
+        sed 's/^--//' | sort -u >"$T/known"
+    missing=$(comm -23 "$T/flags" "$T/known" | tr '\n' ' ')
+    [ -z "$missing" ] || fail "$shell: flags are missing: $missing"
 done
 "$R" completion tcsh >"$T/out" 2>&1 && fail "completion tcsh is no error"
 grep -q 'there are bash, zsh, fish' "$T/out" || fail "completion tcsh: $(cat "$T/out")"
