@@ -6,6 +6,7 @@
 #ifndef ROLLTOP_FLEET_ENGINE_CLIENT_H
 #define ROLLTOP_FLEET_ENGINE_CLIENT_H
 
+#include "core/fleet/engine_settings.h"
 #include "core/net/http_client.h"
 
 typedef enum EngineCallKind {
@@ -37,6 +38,8 @@ typedef struct EngineAnswer {
     char text[128];          /* CHECKSUM: digest; SERVER_INFO: identity "pid/start"; else message */
     float logprobs[ENGINE_CANARY_MAX]; /* SCORE: of ids[1..]; count in logprob_count */
     int logprob_count;
+    int differ;              /* SERVER_INFO: settings that the engine does not run with … */
+    char differs[256];       /* … in words */
     bool known_running, known_tokens; /* LOADS and METRICS: which figures came */
     double running, waiting, used_tokens, token_usage, gen_throughput, cache_hit_rate;
     double gen_tokens_total, retracted_total;
@@ -50,9 +53,15 @@ typedef struct EngineCall {
     int64_t version;
     const int32_t *ids;
     int id_count;
+    int32_t vocab;               /* SCORE: ids outside [0, vocab) are not sent; 0: unknown */
+    const EngineSetting *settings; /* SERVER_INFO: to compare with; borrowed until the answer */
+    size_t setting_count;
     int64_t timeout_ms; /* 0: the kind's default */
 } EngineCall;
 
+/* Which key a call takes. With both keys set at an engine each is refused on the other's routes
+ * (sglang-api 2.3): control takes `admin`, or `ordinary` where there is no other. NULL: none. */
+const char *engine_call_key(EngineCallKind kind, const char *ordinary, const char *admin);
 /* base_url "http://127.0.0.1:30000". `bearer` may be NULL. on_done is never called from inside. */
 Err engine_call(HttpClient *client, const char *base_url, const char *bearer,
                 const EngineCall *call, EngineAnswered on_done, void *user, Fault *fault);

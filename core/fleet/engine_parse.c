@@ -123,7 +123,8 @@ static void parse_model_info(const cJSON *tree, const char *where, EngineAnswer 
 
 /* What tells one process from the next at the same address: our engines say pid and start, real
  * ones draw a random seed at start and (newer ones) measure how long each part of it took. */
-static void parse_server_info(const cJSON *tree, const char *where, EngineAnswer *a)
+static void parse_server_info(const EngineCall *call, const cJSON *tree, const char *where,
+                              EngineAnswer *a)
 {
     const char *version = json_string(tree, "version", NULL);
     int64_t pid = json_i64(tree, "pid", 0);
@@ -145,6 +146,11 @@ static void parse_server_info(const cJSON *tree, const char *where, EngineAnswer
                          json_double(startup, "scheduler_e2e", 0));
     }
     a->weight_version = version_of(tree, "weight_version");
+    Text words;
+    text_init(&words, sizeof a->differs - 1);
+    a->differ = engine_settings_compare(tree, call->settings, call->setting_count, &words);
+    (void)str_format(a->differs, sizeof a->differs, "%s", text_c(&words));
+    text_free(&words);
     ok(a);
 }
 
@@ -243,7 +249,7 @@ static void parse_json(const EngineCall *call, const char *where, Str body, Engi
     case ENGINE_CONTINUE:
     case ENGINE_UPDATE_DISK: parse_says_so(tree, where, a); break;
     case ENGINE_MODEL_INFO: parse_model_info(tree, where, a); break;
-    case ENGINE_SERVER_INFO: parse_server_info(tree, where, a); break;
+    case ENGINE_SERVER_INFO: parse_server_info(call, tree, where, a); break;
     case ENGINE_CHECKSUM: parse_checksum(tree, where, a); break;
     case ENGINE_SCORE: parse_score(call, tree, where, a); break;
     case ENGINE_LOADS: parse_loads(tree, where, a); break;

@@ -8,24 +8,29 @@
 #include <string.h>
 
 static const EngineRoute routes[] = {
-    [ENGINE_PAUSE] = {"POST", "/pause_generation", NULL, 60000, 64 << 10, true},
-    [ENGINE_CONTINUE] = {"POST", "/continue_generation", NULL, 15000, 64 << 10, true},
-    [ENGINE_FLUSH] = {"POST", "/flush_cache", NULL, 15000, 64 << 10, true},
-    [ENGINE_UPDATE_DISK] = {"POST", "/update_weights_from_disk", NULL, 600000, 256 << 10, false},
-    [ENGINE_ABORT] = {"POST", "/abort_request", NULL, 10000, 64 << 10, true},
-    [ENGINE_MODEL_INFO] = {"GET", "/model_info", "/get_model_info", 5000, 1 << 20, true},
-    [ENGINE_SERVER_INFO] = {"GET", "/server_info", "/get_server_info", 5000, 8 << 20, true},
-    [ENGINE_CHECKSUM] = {"POST", "/weights_checker", NULL, 60000, 16 << 20, true},
-    [ENGINE_SCORE] = {"POST", "/generate", NULL, 30000, 4 << 20, true},
-    [ENGINE_HEALTH] = {"GET", "/health_generate", NULL, 22000, 64 << 10, true},
-    [ENGINE_PING] = {"GET", "/ping", NULL, 2000, 64 << 10, true},
-    [ENGINE_LOADS] = {"GET", "/v1/loads?include=core", "/get_load", 2000, 4 << 20, true},
-    [ENGINE_METRICS] = {"GET", "/metrics", NULL, 5000, 8 << 20, true},
+    [ENGINE_PAUSE] = {"POST", "/pause_generation", NULL, 60000, 64 << 10, true, true},
+    [ENGINE_CONTINUE] = {"POST", "/continue_generation", NULL, 15000, 64 << 10, true, true},
+    [ENGINE_FLUSH] = {"POST", "/flush_cache", NULL, 15000, 64 << 10, true, true},
+    [ENGINE_UPDATE_DISK] = {"POST", "/update_weights_from_disk", NULL, 600000, 256 << 10, false, true},
+    [ENGINE_ABORT] = {"POST", "/abort_request", NULL, 10000, 64 << 10, true, true},
+    [ENGINE_MODEL_INFO] = {"GET", "/model_info", "/get_model_info", 5000, 1 << 20, true, false},
+    [ENGINE_SERVER_INFO] = {"GET", "/server_info", "/get_server_info", 5000, 8 << 20, true, false},
+    [ENGINE_CHECKSUM] = {"POST", "/weights_checker", NULL, 60000, 16 << 20, true, true},
+    [ENGINE_SCORE] = {"POST", "/generate", NULL, 30000, 4 << 20, true, false},
+    [ENGINE_HEALTH] = {"GET", "/health_generate", NULL, 22000, 64 << 10, true, false},
+    [ENGINE_PING] = {"GET", "/ping", NULL, 2000, 64 << 10, true, false},
+    [ENGINE_LOADS] = {"GET", "/v1/loads?include=core", "/get_load", 2000, 4 << 20, true, false},
+    [ENGINE_METRICS] = {"GET", "/metrics", NULL, 5000, 8 << 20, true, false},
 };
 
 const EngineRoute *engine_route(EngineCallKind kind)
 {
     return &routes[kind];
+}
+
+const char *engine_call_key(EngineCallKind kind, const char *ordinary, const char *admin)
+{
+    return routes[kind].admin && admin ? admin : ordinary;
 }
 
 static Err write_pause(JsonOut *out, const EngineCall *call, Fault *fault)
@@ -63,9 +68,10 @@ static Err write_score(JsonOut *out, const EngineCall *call, Fault *fault)
     json_key(out, "input_ids");
     json_array_begin(out);
     for (int i = 0; i < call->id_count; i++) {
-        if (call->ids[i] < 0) {
-            return fault_set(fault, ERR_ARG, NULL, "token id %d of the canary is negative",
-                             call->ids[i]);
+        if (call->ids[i] < 0 || (call->vocab > 0 && call->ids[i] >= call->vocab)) {
+            return fault_set(fault, ERR_ARG, "use the checkpoint's own tokenizer",
+                             "token id %d of the canary is outside the vocabulary of %d",
+                             call->ids[i], call->vocab);
         }
         json_put_i64(out, call->ids[i]);
     }

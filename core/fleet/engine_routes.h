@@ -10,6 +10,7 @@ typedef struct EngineRoute {
     int64_t timeout_ms;     /* default */
     size_t max_body;
     bool idempotent;
+    bool admin;             /* a control route: takes the admin key */
 } EngineRoute;
 
 const EngineRoute *engine_route(EngineCallKind kind);

@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/fleet/registration.h"
 #include "store/view.h"
 
 #include <stdlib.h>
@@ -55,8 +56,9 @@ struct Fleet {
     HttpClient *client, *probe_client;
     Store *store;
     FleetConfig config;
-    char *bearer;
+    char *bearer, *admin;
     FleetEvents events;
+    Registration *registration; /* NULL: the frontend is ours */
     uv_timer_t timer;
     Slot *slots;
     int count;
@@ -125,6 +127,9 @@ static void new_incarnation(Fleet *fleet, int index)
     slot->verified_version = -1;
     slot->admitted = false;
     slot->retract_paused = false;
+    if (fleet->registration) {
+        registration_came(fleet->registration, index);
+    }
     if (fleet->store) {
         IncarnationFact fact = {.engine = index + 1, .incarnation = slot->probe.incarnation,
                                 .t_us = clock_wall_us(), .pid = pid,
@@ -136,11 +141,24 @@ static void new_incarnation(Fleet *fleet, int index)
     }
 }
 
+static void note_registration(Fleet *fleet, int index)
+{
+    EngineState state = slot_state(&fleet->slots[index]);
+    if (state == ENGINE_GONE) {
+        registration_gone(fleet->registration, index);
+    } else if (state == ENGINE_DEAD) {
+        registration_lost(fleet->registration, index);
+    }
+}
+
 /* Carries a verdict out: facts first, then whoever listens. */
 static void take_verdict(Fleet *fleet, int index, EngineState before, const ProbeVerdict *verdict)
 {
     if (verdict->new_incarnation) {
         new_incarnation(fleet, index);
+    }
+    if (fleet->registration && verdict->changed) {
+        note_registration(fleet, index);
     }
     if (verdict->changed || verdict->new_incarnation) {
         log_state(fleet, index, verdict->reason);
@@ -197,7 +215,8 @@ static void send_probe(Fleet *fleet, int index, ProbeKind kind)
     EngineCall call = {.kind = call_of_probe(kind),
                        .timeout_ms = probe_timeout_ms(&fleet->config.probe, kind)};
     Fault fault = {0};
-    if (engine_call(fleet->probe_client, slot->base_url, fleet->bearer, &call, on_probe, ctx,
+    if (engine_call(fleet->probe_client, slot->base_url,
+                    engine_call_key(call.kind, fleet->bearer, fleet->admin), &call, on_probe, ctx,
                     &fault) != ERR_OK) {
         EngineAnswer *answer = xcalloc(1, sizeof *answer); /* the client is full or closing */
         answer->err = fault.code;
@@ -250,6 +269,9 @@ static void on_frontend_done(HttpCall *call, const HttpResult *result, void *use
     (void)str_format(text, sizeof text, "%s: %.60s", f->url, outcome);
     if (good) {
         f->last_ok_us = clock_mono_us();
+        if (fleet->registration) {
+            registration_health(fleet->registration, result->body);
+        }
         set_frontend(fleet, true, "answers");
     } else if (!refused || f->refused >= FRONTEND_REFUSED_LIMIT) {
         set_frontend(fleet, false, text);
@@ -370,9 +392,12 @@ Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConf
         fleet->config.probe = probe_settings_default();
     }
     fleet->bearer = config->engine_bearer ? xstrdup(config->engine_bearer) : NULL;
+    fleet->admin = config->engine_admin ? xstrdup(config->engine_admin) : NULL;
     fleet->frontend.url = config->frontend_url ? xstrdup(config->frontend_url) : NULL;
     fleet->config.engine_bearer = fleet->bearer;
+    fleet->config.engine_admin = fleet->admin;
     fleet->config.frontend_url = fleet->frontend.url;
+    fleet->registration = config->await_listing ? registration_new() : NULL;
     if (events) {
         fleet->events = *events;
     }
@@ -400,7 +425,9 @@ static void on_timer_closed(uv_handle_t *handle)
         free(fleet->slots[i].base_url);
     }
     free(fleet->slots);
+    registration_free(fleet->registration);
     free(fleet->bearer);
+    free(fleet->admin);
     free(fleet->frontend.url);
     free(fleet);
 }
@@ -606,6 +633,11 @@ bool fleet_frontend_up(const Fleet *fleet)
     return fleet->frontend.up;
 }
 
+bool fleet_listed(const Fleet *fleet, int index)
+{
+    return !fleet->registration || registration_listed(fleet->registration, index);
+}
+
 /* ---- control calls ------------------------------------------------------------------------ */
 
 static void note_control(Slot *slot, const ControlCtx *ctx, const EngineAnswer *a)
@@ -674,8 +706,9 @@ Err fleet_call(Fleet *fleet, int index, const EngineCall *call, EngineAnswered o
                         .incarnation = slot->probe.incarnation, .kind = call->kind,
                         .retract = call->text && strcmp(call->text, "retract") == 0,
                         .on_done = on_done, .user = user};
-    Err err = engine_call(fleet->client, slot->base_url, fleet->bearer, call, on_control, ctx,
-                          fault);
+    Err err = engine_call(fleet->client, slot->base_url,
+                          engine_call_key(call->kind, fleet->bearer, fleet->admin), call,
+                          on_control, ctx, fault);
     if (err) {
         free(ctx);
         return err;

@@ -30,7 +30,9 @@ typedef struct FleetEvents { /* on the loop thread; any may be NULL */
 
 typedef struct FleetConfig {
     const char *frontend_url;   /* "http://127.0.0.1:8000" */
-    const char *engine_bearer;  /* may be NULL */
+    const char *engine_bearer;  /* the engines' ordinary key; may be NULL */
+    const char *engine_admin;   /* their admin key, for control; NULL: the ordinary one */
+    bool await_listing; /* the frontend is another's: engines register there by themselves */
     ProbeSettings probe;
     int64_t first_engine_id;    /* 1; engines already in the log are found again by name */
 } FleetConfig;
@@ -51,6 +53,9 @@ void fleet_hold(Fleet *fleet, int index, bool paused, bool loading, bool fenced)
 void fleet_set_verified(Fleet *fleet, int index, int64_t policy_version); /* and logs it */
 void fleet_set_admitted(Fleet *fleet, int index, bool admitted);
 bool fleet_frontend_up(const Fleet *fleet);
+/* False while an engine of another's frontend is not on its list: it must not get an update yet
+ * (see registration.h). Always true where the frontend is ours or keeps no list. */
+bool fleet_listed(const Fleet *fleet, int index);
 /* Tokens of this engine arrived on a generation stream (generate_engine names its address): the
  * best evidence of life there is. O(1); fleet_find gives -1 for an address nobody has. */
 void fleet_note_tokens(Fleet *fleet, int index);

@@ -347,7 +347,7 @@ static bool usable(const Driver *d, int engine)
 {
     EngineState state = d->seats[engine].state;
     return d->seats[engine].incarnation > 0 && state != ENGINE_DEAD && state != ENGINE_GONE &&
-           state != ENGINE_STARTING;
+           state != ENGINE_STARTING && fleet_listed(d->fleet, engine);
 }
 
 /* Names what the run waits for: "eng-01, trainer". */
@@ -479,6 +479,7 @@ Err driver_parts_start(Driver *d, Fault *fault)
     FleetEvents events;
     driver_fleet_events(d, &events);
     FleetConfig fleet = {.frontend_url = d->frontend_url, .engine_bearer = c->engine_bearer,
+                         .engine_admin = c->engine_admin, .await_listing = c->rollout_url != NULL,
                          .probe = probe_settings_default(), .first_engine_id = 1};
     Err err = fleet_new(&d->uv, d->http, d->store, &fleet, &events, &d->fleet, fault);
     err = err != ERR_OK ? err : add_others(d, fault);

@@ -212,6 +212,7 @@ static void score_step(SyncCall *call, EngineCallKind kind)
     Driver *d = call->job->d;
     EngineCall step = {.kind = kind, .text = kind == ENGINE_PAUSE ? "abort" : NULL,
                        .ids = d->canary, .id_count = d->canary_count,
+                       .vocab = d->model.vocab,
                        .timeout_ms = kind == ENGINE_SCORE ? SCORE_MS : 0};
     EngineAnswer failed = {.err = ERR_STATE};
     if (fleet_call(d->fleet, call->action.engine, &step, score_answered, call, &failed.fault) !=

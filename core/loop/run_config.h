@@ -29,7 +29,7 @@ typedef struct RunConfig {
     const char *const *engine_addrs;
     size_t engine_addr_count;
     const char *rollout_url;   /* frontend of others; NULL: local frontend */
-    const char *engine_bearer; /* from the environment; NULL none */
+    const char *engine_bearer, *engine_admin; /* keys, from environment or file; NULL none */
     const char *const *trainer_command; /* NULL: the built-in one */
 
     /* model, data */

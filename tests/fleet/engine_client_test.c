@@ -305,9 +305,30 @@ static void calls_over_http(void)
     raw_server_stop(&server);
 }
 
+/* With both keys set each is refused on the other's routes (sglang-api 2.3). */
+static void each_route_takes_its_own_key(void)
+{
+    static const EngineCallKind control[] = {ENGINE_PAUSE, ENGINE_CONTINUE, ENGINE_FLUSH,
+                                             ENGINE_UPDATE_DISK, ENGINE_ABORT, ENGINE_CHECKSUM};
+    static const EngineCallKind ordinary[] = {ENGINE_MODEL_INFO, ENGINE_SERVER_INFO, ENGINE_SCORE,
+                                              ENGINE_HEALTH, ENGINE_PING, ENGINE_LOADS,
+                                              ENGINE_METRICS};
+    for (size_t i = 0; i < sizeof control / sizeof *control; i++) {
+        CHECK_STR(engine_call_key(control[i], "k", "a"), "a");
+        CHECK_STR(engine_call_key(control[i], "k", NULL), "k");
+        CHECK_STR(engine_call_key(control[i], NULL, "a"), "a");
+        CHECK(engine_call_key(control[i], NULL, NULL) == NULL);
+    }
+    for (size_t i = 0; i < sizeof ordinary / sizeof *ordinary; i++) {
+        CHECK_STR(engine_call_key(ordinary[i], "k", "a"), "k");
+        CHECK(engine_call_key(ordinary[i], NULL, "a") == NULL);
+    }
+}
+
 static void what_kills_an_engine_is_never_sent(void)
 {
     static const int32_t negative[] = {3, -1};
+    static const int32_t outside[] = {99, 100};
     static const EngineCall bad[] = {
         {.kind = ENGINE_PAUSE},
         {.kind = ENGINE_PAUSE, .text = "bogus"},
@@ -316,6 +337,7 @@ static void what_kills_an_engine_is_never_sent(void)
         {.kind = ENGINE_SCORE},
         {.kind = ENGINE_SCORE, .ids = negative, .id_count = 2},
         {.kind = ENGINE_SCORE, .ids = negative, .id_count = 1},
+        {.kind = ENGINE_SCORE, .ids = outside, .id_count = 2, .vocab = 100},
     };
     uv_loop_t loop;
     HttpClient *client = NULL;
@@ -342,6 +364,7 @@ int main(void)
     RUN(success_must_be_said);
     RUN(damaged_replies);
     RUN(calls_over_http);
+    RUN(each_route_takes_its_own_key);
     RUN(what_kills_an_engine_is_never_sent);
     captures_free(&captures);
     return test_end();

@@ -1,0 +1,39 @@
+/* Which engines the frontend has on its list. Pure.
+ *
+ * An engine answers for itself 5 to 20 s before its sidecar registers it. A weight update in that
+ * gap changes the name under which it registers, and from then on the frontend refuses every
+ * request for every engine ("multiple SGLang models are registered") until that engine is started
+ * again. So the first update of a process waits until the frontend lists it.
+ *
+ * The list gives ids, not addresses (dynamo-api 2.2); a killed process stays on it for up to 13 s.
+ * Hence the rule: an id belongs to one process for ever, ids are given to waiting engines only
+ * when there is one for each of them, and one that was on the list when an engine's process was
+ * lost is not for its next process. Expected: up to 1,024 engines, two looks a second. */
+#ifndef ROLLTOP_FLEET_REGISTRATION_H
+#define ROLLTOP_FLEET_REGISTRATION_H
+
+#include "core/base/str.h"
+
+typedef struct Registration Registration;
+
+enum { REGISTRATION_IDS_MAX = 4096 };
+
+Registration *registration_new(void);
+void registration_free(Registration *registration);
+
+/* Body of the frontend's /health. False when it holds no list of instances: another kind of
+ * router, or an older frontend; then every engine counts as listed. An unreadable body and one
+ * over the bound change nothing. */
+bool registration_health(Registration *registration, Str body);
+/* Its process does not answer any more: whoever comes next is listed after this. It may also come
+ * back itself; then nothing has changed. */
+void registration_lost(Registration *registration, int engine);
+/* Another process answers for this engine (slots count from 0). */
+void registration_came(Registration *registration, int engine);
+void registration_gone(Registration *registration, int engine); /* taken out of the fleet */
+
+bool registration_known(const Registration *registration); /* the frontend gives lists at all */
+bool registration_listed(const Registration *registration, int engine);
+int registration_count(const Registration *registration); /* workers on the newest list */
+
+#endif

@@ -1,0 +1,177 @@
+/* Who is on the frontend's list: an update may reach an engine only behind its registration. */
+#include "core/fleet/registration.h"
+#include "core/fleet/engine_settings.h"
+#include "tests/fleet/captures.h"
+#include "tests/harness.h"
+
+static void look(Registration *r, int count, const char *const ids[])
+{
+    Text body;
+    text_init(&body, 1 << 16);
+    text_add_c(&body, "{\"status\":\"healthy\",\"instances\":[");
+    for (int i = 0; i < count; i++) { /* as it comes: several endpoints of one worker */
+        text_addf(&body,
+                  "%s{\"component\":\"backend\",\"endpoint\":\"generate\",\"instance_id\":%s},"
+                  "{\"endpoint\":\"clear_kv_blocks\",\"instance_id\":%s}",
+                  i ? "," : "", ids[i], ids[i]);
+    }
+    text_add_c(&body, "]}");
+    CHECK(registration_health(r, text_str(&body)));
+    text_free(&body);
+}
+#define LOOK(r, ...)                                                                              \
+    do {                                                                                          \
+        const char *const ids_[] = {__VA_ARGS__};                                                 \
+        look(r, (int)(sizeof ids_ / sizeof *ids_), ids_);                                         \
+    } while (0)
+
+static void engines_wait_until_each_is_listed(void)
+{
+    Registration *r = registration_new();
+    CHECK(registration_listed(r, 0)); /* no list was seen: nothing to wait for */
+    LOOK(r, "16657605962069824095");
+    CHECK_I64(registration_count(r), 1);
+    registration_came(r, 0);
+    CHECK(registration_listed(r, 0));
+    registration_came(r, 1);
+    CHECK(!registration_listed(r, 1));
+    LOOK(r, "16657605962069824095", "13894328399927010000");
+    CHECK(registration_listed(r, 1));
+    registration_free(r);
+
+    r = registration_new(); /* one of two: nobody knows which */
+    registration_came(r, 0);
+    registration_came(r, 1);
+    LOOK(r, "7");
+    CHECK(!registration_listed(r, 0) && !registration_listed(r, 1));
+    LOOK(r, "7", "8");
+    CHECK(registration_listed(r, 0) && registration_listed(r, 1));
+    registration_free(r);
+}
+
+/* SIGKILL of engine 0: listed for some 10 s more; its next process answers 5 to 20 s before its
+ * sidecar registers. */
+static void a_killed_process_leaves_its_entry_behind(void)
+{
+    Registration *r = registration_new();
+    registration_came(r, 0);
+    registration_came(r, 1);
+    LOOK(r, "7", "8");
+    registration_lost(r, 0);
+    LOOK(r, "7", "8");
+    registration_came(r, 0);
+    CHECK(!registration_listed(r, 0));
+    CHECK(registration_listed(r, 1));
+    LOOK(r, "7", "8");
+    CHECK(!registration_listed(r, 0)); /* 7 is the dead one's */
+    LOOK(r, "8");
+    CHECK(!registration_listed(r, 0));
+    LOOK(r, "8", "9");
+    CHECK(registration_listed(r, 0));
+    registration_free(r);
+}
+
+static void strangers_and_empty_lists(void)
+{
+    Registration *r = registration_new(); /* 1 and 2 are workers of somebody else */
+    registration_came(r, 0);
+    LOOK(r, "1", "2", "7");
+    CHECK(registration_listed(r, 0));
+    registration_lost(r, 0);
+    registration_came(r, 0);
+    LOOK(r, "1", "2");
+    CHECK(!registration_listed(r, 0)); /* they were there before the loss */
+    LOOK(r, "1", "2", "12");
+    CHECK(registration_listed(r, 0));
+    registration_lost(r, 0); /* it was silent for a moment and is the same process */
+    LOOK(r, "1", "2", "12");
+    CHECK(registration_listed(r, 0));
+    LOOK(r, "1", "2"); /* a frozen worker's entry goes and stays away */
+    CHECK(!registration_listed(r, 0));
+    registration_gone(r, 0);
+    registration_free(r);
+
+    r = registration_new(); /* the list could not be read by the frontend itself: 200 and empty */
+    registration_came(r, 0);
+    LOOK(r, "7");
+    CHECK(registration_health(r, STR("{\"status\":\"healthy\",\"instances\":[]}")));
+    CHECK(!registration_listed(r, 0));
+    LOOK(r, "7");
+    CHECK(registration_listed(r, 0));
+    registration_free(r);
+}
+
+static void other_routers_and_broken_bodies(void)
+{
+    static const char *const bodies[] = {"", "OK", "{}", "[]", "{\"status\":\"healthy\"}",
+                                         "{\"instances\":{}}", "{\"instances\":[",
+                                         "{\"instances\":[{\"instance_id\":1}]} x"};
+    Registration *r = registration_new();
+    registration_came(r, 0);
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        CHECK(!registration_health(r, str_from(bodies[i])));
+        CHECK(registration_listed(r, 0) && !registration_known(r));
+    }
+    LOOK(r, "7");
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) { /* and now nothing changes */
+        CHECK(registration_health(r, str_from(bodies[i])));
+        CHECK(registration_listed(r, 0));
+    }
+    /* ids that are no 64-bit numbers are nobody's */
+    CHECK(registration_health(r, STR("{\"instances\":[{\"endpoint\":\"generate\",\"instance_id\":"
+                                     "99999999999999999999999},{\"endpoint\":\"generate\","
+                                     "\"instance_id\":-4},{\"endpoint\":\"generate\"}]}")));
+    CHECK_I64(registration_count(r), 0);
+    registration_free(r);
+}
+
+static void recorded_lists(void)
+{
+    Captures all = captures_load();
+    static const struct { const char *name; int count; } cases[] = {
+        {"dynamo-sglang/health-two-engines.http", 2}, {"dynamo/health-two-workers.http", 2},
+        {"dynamo/health-no-worker.http", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        Registration *r = registration_new();
+        CaptureReply reply = capture_reply(captures_get(&all, cases[i].name));
+        CHECK(registration_health(r, str_trim(reply.body)));
+        CHECK_I64(registration_count(r), cases[i].count);
+        registration_free(r);
+    }
+    captures_free(&all);
+}
+
+static void settings_of_others_engines(void)
+{
+    static const EngineSetting settings[] = {
+        {"mem_fraction_static", "0.5"}, {"max_running_requests", "16"},
+        {"incremental_streaming_output", "true"}, {"served_model_name", "other"},
+        {"no_such_thing", "1"}, {"cuda_graph_bs", "1 2 4"}};
+    cJSON *info = NULL;
+    Text words;
+    text_init(&words, 512);
+    CHECK_I64(json_parse(STR("{\"mem_fraction_static\":0.50,\"max_running_requests\":16,"
+                             "\"incremental_streaming_output\":false,"
+                             "\"served_model_name\":\"policy\",\"cuda_graph_bs\":[1,2,4]}"),
+                         4096, "info", &info, NULL), ERR_OK);
+    CHECK_I64(engine_settings_compare(info, settings, 6, &words), 3);
+    CHECK_STR(text_c(&words), "incremental_streaming_output false instead of true; "
+                              "served_model_name policy instead of other; "
+                              "no_such_thing is not known to it");
+    text_clear(&words);
+    CHECK_I64(engine_settings_compare(info, settings, 2, &words), 0);
+    CHECK_STR(text_c(&words), "");
+    text_free(&words);
+    cJSON_Delete(info);
+}
+
+int main(void)
+{
+    RUN(engines_wait_until_each_is_listed);
+    RUN(a_killed_process_leaves_its_entry_behind);
+    RUN(strangers_and_empty_lists);
+    RUN(other_routers_and_broken_bodies);
+    RUN(recorded_lists);
+    RUN(settings_of_others_engines);
+    return test_end();
+}
