@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -264,31 +263,39 @@ Err fs_runtime_dir(char **out, Fault *fault)
     return ERR_OK;
 }
 
-Err fs_map(const char *path, FsMap *out, Fault *fault)
+Err fs_open(const char *path, FsFile *out, Fault *fault)
 {
-    *out = (FsMap){NULL, 0};
-    int fd = -1;
     struct stat st;
-    Err err = open_regular(path, &fd, &st, fault);
-    if (err != ERR_OK) {
-        return err;
+    *out = (FsFile){.fd = -1};
+    Err err = open_regular(path, &out->fd, &st, fault);
+    if (err == ERR_OK) {
+        out->n = (uint64_t)st.st_size;
     }
-    if (st.st_size > 0) {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED) {
-            err = fault_set_sys(fault, ERR_IO, errno, NULL, "%s cannot be mapped", path);
-        } else {
-            *out = (FsMap){p, (size_t)st.st_size};
-        }
-    }
-    close(fd);
     return err;
 }
 
-void fs_unmap(FsMap *map)
+void fs_close(FsFile *file)
 {
-    if (map->p) {
-        munmap((void *)(uintptr_t)map->p, map->n);
+    if (file->fd >= 0) {
+        close(file->fd);
     }
-    *map = (FsMap){NULL, 0};
+    *file = (FsFile){.fd = -1};
+}
+
+Err fs_read_at(const FsFile *file, uint64_t at, void *out, size_t n)
+{
+    char *to = out;
+    while (n > 0) {
+        ssize_t got = pread(file->fd, to, n, (off_t)at);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return ERR_IO;
+        }
+        to += got;
+        at += (uint64_t)got;
+        n -= (size_t)got;
+    }
+    return ERR_OK;
 }

@@ -20,12 +20,15 @@ Err fs_state_dir(char **out, Fault *fault);
 /* $XDG_RUNTIME_DIR/rolltop or /tmp/rolltop-UID; made when missing, must be 0700 and ours. */
 Err fs_runtime_dir(char **out, Fault *fault);
 
-/* Read-only mapping of a regular file. n may be 0 (p NULL then). */
-typedef struct FsMap {
-    const unsigned char *p;
-    size_t n;
-} FsMap;
-Err fs_map(const char *path, FsMap *out, Fault *fault);
-void fs_unmap(FsMap *map);
+/* A regular file, read at places. Not a mapping: when somebody cuts the file short meanwhile, a
+ * read says so (ERR_IO), where a mapping would end the program with SIGBUS. */
+typedef struct FsFile {
+    int fd; /* -1: closed */
+    uint64_t n; /* bytes when it was opened */
+} FsFile;
+Err fs_open(const char *path, FsFile *out, Fault *fault);
+void fs_close(FsFile *file);
+/* Exactly n bytes from `at`; any thread. ERR_IO: unreadable, or the file ends before. */
+Err fs_read_at(const FsFile *file, uint64_t at, void *out, size_t n);
 
 #endif

@@ -49,3 +49,43 @@ void hasher_text(const Hasher *hasher, char out[DIGEST_TEXT])
         snprintf(out + 2 * i, 3, "%02x", canonical.digest[i]);
     }
 }
+
+struct Hasher64 {
+    XXH3_state_t *state;
+};
+
+Hasher64 *hasher64_new(void)
+{
+    Hasher64 *hasher = xcalloc(1, sizeof *hasher);
+    hasher->state = XXH3_createState();
+    if (!hasher->state) {
+        abort(); /* a few hundred bytes: as for x-allocators */
+    }
+    hasher64_begin(hasher);
+    return hasher;
+}
+
+void hasher64_free(Hasher64 *hasher)
+{
+    if (hasher) {
+        XXH3_freeState(hasher->state);
+        free(hasher);
+    }
+}
+
+void hasher64_begin(Hasher64 *hasher)
+{
+    XXH3_64bits_reset(hasher->state);
+}
+
+void hasher64_add(Hasher64 *hasher, const void *bytes, size_t n)
+{
+    if (n) {
+        XXH3_64bits_update(hasher->state, bytes, n);
+    }
+}
+
+uint64_t hasher64_value(const Hasher64 *hasher)
+{
+    return XXH3_64bits_digest(hasher->state);
+}

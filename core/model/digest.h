@@ -11,8 +11,8 @@
  * whatever the sharding. ERR_NOT_FOUND names the first missing tensor. Reads every byte. */
 Err checkpoint_digest(const StSet *set, const ModelConfig *config, char out[DIGEST_TEXT],
                       Fault *fault);
-/* The same, one tensor at a time, for callers that go through the bytes anyway: what precedes the
- * raw bytes of one tensor in the hash. */
-void digest_add_head(Hasher *hasher, const StTensor *tensor);
+/* One tensor of it: head and raw bytes go into `hasher`, the bytes alone into `bytes` (may be
+ * NULL). ERR_IO names the tensor that cannot be read. */
+Err digest_add_tensor(Hasher *hasher, Hasher64 *bytes, const StTensor *tensor, Fault *fault);
 
 #endif

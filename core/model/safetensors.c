@@ -1,5 +1,6 @@
-/* Files are mapped, never read whole: a 16 GB checkpoint opens in milliseconds and shares its
- * pages between the engines of one host. */
+/* Only headers are kept, so that a 16 GB checkpoint opens in milliseconds; data is read where it
+ * is used, from the page cache that the engines of one host share. Files are not mapped: somebody
+ * who cuts a file short would end the program (SIGBUS) instead of failing the load. */
 #include "core/model/safetensors.h"
 
 #include "core/base/fs.h"
@@ -63,24 +64,54 @@ const char *st_dtype_name(StDtype dtype)
 }
 
 struct StFile {
-    FsMap map;
+    FsFile file;
     StHeader header;
 };
 
+/* The first bytes of the file, as many as the header's verdict needs. */
+static Err read_head(const FsFile *file, const char *path, Str *head, Fault *fault)
+{
+    char start[8];
+    size_t n = file->n < sizeof start ? (size_t)file->n : sizeof start;
+    void *bytes = NULL;
+    Err err = fs_read_at(file, 0, start, n);
+    if (err == ERR_OK) {
+        n = st_header_extent((Str){start, n}, file->n);
+        if (try_calloc(n, 1, SIZE_MAX, &bytes) != ERR_OK) {
+            return fault_set(fault, ERR_MEMORY, NULL, "no memory for the header of %s", path);
+        }
+        err = fs_read_at(file, 0, bytes, n);
+    }
+    if (err != ERR_OK) {
+        free(bytes);
+        return fault_set(fault, err, "fetch or write the file again", "%s cannot be read", path);
+    }
+    *head = (Str){bytes, n};
+    return ERR_OK;
+}
+
 Err st_open(const char *path, StFile **out, Fault *fault)
 {
-    FsMap map;
+    FsFile opened;
+    Str head = {0};
     *out = NULL;
-    Err err = fs_map(path, &map, fault);
+    Err err = fs_open(path, &opened, fault);
     if (err != ERR_OK) {
         return err;
     }
     StFile *file = xcalloc(1, sizeof *file);
-    file->map = map;
-    err = st_header_parse((Str){(const char *)map.p, map.n}, path, &file->header, fault);
+    file->file = opened;
+    err = read_head(&file->file, path, &head, fault);
+    if (err == ERR_OK) {
+        err = st_header_parse(head, file->file.n, path, &file->header, fault);
+    }
+    free((void *)(uintptr_t)head.p);
     if (err != ERR_OK) {
         st_close(file);
         return err;
+    }
+    for (size_t i = 0; i < file->header.count; i++) {
+        file->header.tensors[i].file = file;
     }
     *out = file;
     return ERR_OK;
@@ -92,7 +123,7 @@ void st_close(StFile *file)
         return;
     }
     st_header_free(&file->header);
-    fs_unmap(&file->map);
+    fs_close(&file->file);
     free(file);
 }
 
@@ -179,8 +210,33 @@ uint16_t f16_from_f32(float v)
     return (uint16_t)(sign | ((magnitude - 0x38000000u) >> 13));
 }
 
+Err st_read_bytes(const StTensor *tensor, size_t from, size_t n, void *out)
+{
+    if (from > tensor->bytes || n > tensor->bytes - from) {
+        return ERR_ARG;
+    }
+    return fs_read_at(&tensor->file->file, tensor->at + from, out, n);
+}
+
+static void widen(StDtype dtype, const unsigned char *p, size_t count, float *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        double wide;
+        if (dtype == ST_F64) {
+            memcpy(&wide, p + i * 8, sizeof wide);
+            out[i] = (float)wide;
+        } else {
+            memcpy(&half, p + i * 2, sizeof half);
+            out[i] = dtype == ST_BF16 ? f32_from_bf16(half) : f32_from_f16(half);
+        }
+    }
+}
+
 Err st_read_f32(const StTensor *tensor, size_t from, size_t count, float *out)
 {
+    enum { CHUNK_BYTES = 16384 };
+    unsigned char chunk[CHUNK_BYTES];
     size_t size = st_dtype_size(tensor->dtype);
     if (tensor->dtype != ST_F32 && tensor->dtype != ST_BF16 && tensor->dtype != ST_F16 &&
         tensor->dtype != ST_F64) {
@@ -189,24 +245,19 @@ Err st_read_f32(const StTensor *tensor, size_t from, size_t count, float *out)
     if (from > tensor->bytes / size || count > tensor->bytes / size - from) {
         return ERR_ARG;
     }
-    if (count == 0) {
-        return ERR_OK;
-    }
-    const unsigned char *p = tensor->data + from * size;
     if (tensor->dtype == ST_F32) {
-        memcpy(out, p, count * sizeof(float));
-        return ERR_OK;
+        return st_read_bytes(tensor, from * size, count * size, out);
     }
-    for (size_t i = 0; i < count; i++) {
-        uint16_t half;
-        double wide;
-        if (tensor->dtype == ST_F64) {
-            memcpy(&wide, p + i * 8, sizeof wide);
-            out[i] = (float)wide;
-        } else {
-            memcpy(&half, p + i * 2, sizeof half);
-            out[i] = tensor->dtype == ST_BF16 ? f32_from_bf16(half) : f32_from_f16(half);
+    while (count > 0) {
+        size_t n = count < CHUNK_BYTES / size ? count : CHUNK_BYTES / size;
+        Err err = st_read_bytes(tensor, from * size, n * size, chunk);
+        if (err != ERR_OK) {
+            return err;
         }
+        widen(tensor->dtype, chunk, n, out);
+        from += n;
+        out += n;
+        count -= n;
     }
     return ERR_OK;
 }

@@ -1,4 +1,4 @@
-/* safetensors files: a strict reader over a mapping and a writer. Verdicts on hostile files as
+/* safetensors files: a strict reader and a writer. Verdicts on hostile files as
  * the reference implementation's (tests/data/safetensors-cases). */
 #ifndef ROLLTOP_MODEL_SAFETENSORS_H
 #define ROLLTOP_MODEL_SAFETENSORS_H
@@ -23,11 +23,12 @@ typedef struct StTensor {
     StDtype dtype;
     int rank;
     int64_t shape[ST_RANK_MAX];
-    const unsigned char *data; /* into the mapping; may be unaligned */
+    const struct StFile *file;
+    uint64_t at; /* place of the data in the file */
     size_t bytes;
 } StTensor;
 
-typedef struct StFile StFile; /* one mapped file */
+typedef struct StFile StFile; /* one open file: its header in memory, data read when asked for */
 /* ERR_FORMAT names the problem by one of the reference's classes: "header too small", "header
  * too large", "invalid header length", "invalid UTF-8", "invalid JSON", "invalid offset", "size
  * mismatch", "overflow", "not fully covered", "sub-byte". Stricter than the reference: duplicate
@@ -47,6 +48,9 @@ size_t st_set_count(const StSet *set);
 const StTensor *st_set_at(const StSet *set, size_t index);
 const StTensor *st_set_find(const StSet *set, const char *name);
 
+/* Bytes [from, from+n) of a tensor. ERR_IO: the file cannot be read there, or has become shorter
+ * since it was opened. Any thread; likewise below. */
+Err st_read_bytes(const StTensor *tensor, size_t from, size_t n, void *out);
 /* Elements [from, from+count) as float, from F32, BF16, F16 or F64; ERR_UNSUPPORTED else. */
 Err st_read_f32(const StTensor *tensor, size_t from, size_t count, float *out);
 

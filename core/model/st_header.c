@@ -327,7 +327,8 @@ static Err index_names(Parse *p)
     return ERR_OK;
 }
 
-static Err judge(Parse *p, Str data)
+/* The data begins at byte `from` of the file and has `bytes` bytes. */
+static Err judge(Parse *p, uint64_t from, uint64_t bytes)
 {
     uint64_t at = 0;
     for (size_t i = 0; i < p->count; i++) {
@@ -350,33 +351,46 @@ static Err judge(Parse *p, Str data)
         }
         t->bytes = (size_t)(bits / 8);
     }
-    if (at != data.n) {
+    if (at != bytes) {
         return refuse(p, "not fully covered: the tensors' data and the file differ in length", "");
     }
     for (size_t i = 0; i < p->count; i++) {
-        p->out->tensors[i].data = (const unsigned char *)data.p + p->entries[i].begin;
+        p->out->tensors[i].at = from + p->entries[i].begin;
     }
     return ERR_OK;
 }
 
-Err st_header_parse(Str file, const char *path, StHeader *out, Fault *fault)
+static uint64_t header_length(Str head)
+{
+    uint64_t n = 0;
+    for (int i = 7; i >= 0; i--) {
+        n = n << 8 | (unsigned char)head.p[i];
+    }
+    return n;
+}
+
+size_t st_header_extent(Str start, uint64_t file_bytes)
+{
+    uint64_t n = start.n < 8 ? HEADER_MAX + 1 : header_length(start);
+    bool whole = n <= HEADER_MAX && file_bytes >= 8 && n <= file_bytes - 8;
+    return whole ? (size_t)n + 8 : start.n;
+}
+
+Err st_header_parse(Str head, uint64_t file_bytes, const char *path, StHeader *out, Fault *fault)
 {
     Parse p = {.path = path, .out = out, .fault = fault};
     *out = (StHeader){0};
-    if (file.n < 8) {
+    if (head.n < 8) {
         return refuse(&p, "header too small", "the file has fewer than 8 bytes");
     }
-    uint64_t n = 0;
-    for (int i = 7; i >= 0; i--) {
-        n = n << 8 | (unsigned char)file.p[i];
-    }
+    uint64_t n = header_length(head);
     if (n > HEADER_MAX) {
         return refuse(&p, "header too large", "over 100,000,000 bytes");
     }
-    if (n > file.n - 8) {
+    if (n > file_bytes - 8 || n > head.n - 8) {
         return refuse(&p, "invalid header length", "the file ends inside the header");
     }
-    Str header = {file.p + 8, (size_t)n};
+    Str header = {head.p + 8, (size_t)n};
     if (!utf8_valid(header)) {
         return refuse(&p, "invalid UTF-8 in header", "");
     }
@@ -390,7 +404,7 @@ Err st_header_parse(Str file, const char *path, StHeader *out, Fault *fault)
         err = index_names(&p);
     }
     if (err == ERR_OK) {
-        err = judge(&p, (Str){file.p + 8 + header.n, file.n - 8 - header.n});
+        err = judge(&p, 8 + n, file_bytes - 8 - n);
     }
     for (size_t i = 0; i < p.count; i++) {
         free((void *)(uintptr_t)p.entries[i].tensor.name);

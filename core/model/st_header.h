@@ -13,8 +13,11 @@ typedef struct StHeader {
     size_t slot_count;
 } StHeader;
 
-/* `file` is the whole file, which must outlive the header. */
-Err st_header_parse(Str file, const char *path, StHeader *out, Fault *fault);
+/* Bytes that st_header_parse wants to see of a file that begins so: length and header, or all
+ * that it can judge without. `start` holds the file's first 8 bytes, or fewer when it is short. */
+size_t st_header_extent(Str start, uint64_t file_bytes);
+/* `head` is the file's beginning, st_header_extent bytes of it; not kept. */
+Err st_header_parse(Str head, uint64_t file_bytes, const char *path, StHeader *out, Fault *fault);
 void st_header_free(StHeader *header);
 const StTensor *st_header_find(const StHeader *header, Str name);
 

@@ -147,16 +147,21 @@ static Err loader_all(Loader *loader)
     const ModelConfig *config = &weights->config;
     const int count = model_tensor_count(config);
     Hasher *hasher = hasher_new();
-    for (int i = 0; i < count; i++) {
+    Hasher64 *bytes = hasher64_new();
+    Err err = ERR_OK;
+    for (int i = 0; i < count && err == ERR_OK; i++) {
         const StTensor *tensor = checkpoint_tensor(loader->set, config, i);
-        digest_add_head(hasher, tensor);
-        hasher_add(hasher, tensor->data, tensor->bytes);
-        weights->hashes[i] = hash64(tensor->data, tensor->bytes, 0);
+        hasher64_begin(bytes);
+        err = digest_add_tensor(hasher, bytes, tensor, loader->fault);
+        weights->hashes[i] = hasher64_value(bytes);
     }
     hasher_text(hasher, weights->digest);
     hasher_free(hasher);
+    hasher64_free(bytes);
     const int embedding = LAYOUT_EMBEDDING;
-    Err err = loader_matrix(loader, &embedding, 1, &weights->embedding);
+    if (err == ERR_OK) {
+        err = loader_matrix(loader, &embedding, 1, &weights->embedding);
+    }
     for (int i = 0; i < config->layers && err == ERR_OK; i++) {
         err = loader_layer(loader, i);
     }

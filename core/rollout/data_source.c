@@ -313,21 +313,22 @@ static Err check_name(const char *path, Fault *fault)
 Err data_open(const DataConfig *config, DataSource **out, Fault *fault)
 {
     Slice slice;
-    FsMap map = {0};
+    Text file;
     DataSource *d = xcalloc(1, sizeof *d);
     *out = NULL;
     d->path = cut_slice(config->path, &slice);
     d->arena = arena_new(ARENA_MAX);
+    text_init(&file, ARENA_MAX);
     d->shuffle = config->shuffle;
     d->seed = config->seed;
     Err err = check_name(d->path, fault);
     if (err == ERR_OK) {
-        err = fs_map(d->path, &map, fault);
+        err = fs_read(d->path, &file, fault);
     }
     if (err == ERR_OK) {
-        err = read_rows(d, config, &slice, (Str){(const char *)map.p, map.n}, fault);
-        fs_unmap(&map);
+        err = read_rows(d, config, &slice, text_str(&file), fault);
     }
+    text_free(&file);
     if (err == ERR_OK) {
         apply_slice(d, &slice);
         if (d->count == 0) {

@@ -231,6 +231,14 @@ static void test_arena_and_digest(void)
     hasher_text(h, text);
     CHECK_STR(text, "99aa06d3014798d86001c324468d497f"); /* XXH3-128 of nothing */
     hasher_free(h);
+    Hasher64 *short_one = hasher64_new();
+    hasher64_add(short_one, "other", 5);
+    hasher64_begin(short_one);
+    hasher64_add(short_one, "ab", 2);
+    hasher64_add(short_one, "", 0);
+    hasher64_add(short_one, "c", 1);
+    CHECK(hasher64_value(short_one) == hash64("abc", 3, 0));
+    hasher64_free(short_one);
     char when[32];
     clock_format_utc(1773484927123456, when, sizeof when);
     CHECK_STR(when, "2026-03-14T10:42:07.123Z");

@@ -25,13 +25,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(file + 8, data, size);
     for (size_t body = 0; body <= BODY; body++) {
         StHeader header = {0};
-        Str bytes = {file, 8 + size + body};
-        if (st_header_parse(bytes, "fuzz", &header, NULL) == ERR_OK) {
+        size_t whole = 8 + size + body;
+        Str head = {file, st_header_extent((Str){file, 8}, whole)};
+        if (head.n > whole) {
+            abort();
+        }
+        if (st_header_parse(head, whole, "fuzz", &header, NULL) == ERR_OK) {
             for (size_t i = 0; i < header.count; i++) {
-                const unsigned char *at = header.tensors[i].data;
-                const unsigned char *end = (const unsigned char *)file + bytes.n;
-                if (header.tensors[i].bytes > 0 &&
-                    (at < (const unsigned char *)file || at + header.tensors[i].bytes > end)) {
+                const StTensor *t = &header.tensors[i];
+                if (t->at < 8 + size || t->at > whole || t->bytes > whole - t->at) {
                     abort();
                 }
             }

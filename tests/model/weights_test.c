@@ -5,6 +5,8 @@
 #include "core/model/weights_private.h"
 #include "tests/model/golden.h"
 
+#include <unistd.h>
+
 enum { TENSORS_MAX = 64 };
 
 /* A checkpoint directory with the golden model's tensors, to be damaged in one way. */
@@ -12,6 +14,7 @@ typedef struct Copy {
     char *dir;
     StFile *file;
     StWriteTensor tensors[TENSORS_MAX];
+    void *data[TENSORS_MAX];
     size_t count;
 } Copy;
 
@@ -23,8 +26,11 @@ static Copy copy_of(const char *model)
     free(path);
     for (size_t i = 0; i < st_count(copy.file); i++) {
         const StTensor *t = st_at(copy.file, i);
+        void *data = xcalloc(t->bytes, 1);
+        CHECK_I64(st_read_bytes(t, 0, t->bytes, data), ERR_OK);
+        copy.data[copy.count] = data;
         copy.tensors[copy.count] = (StWriteTensor){
-            .name = t->name, .dtype = t->dtype, .rank = t->rank, .data = t->data};
+            .name = t->name, .dtype = t->dtype, .rank = t->rank, .data = data};
         memcpy(copy.tensors[copy.count++].shape, t->shape, sizeof(t->shape));
     }
     path = golden_path(model, "config.json");
@@ -62,6 +68,9 @@ static void drop(Copy *copy)
 {
     CHECK_I64(fs_remove_tree(copy->dir, NULL), ERR_OK);
     st_close(copy->file);
+    for (int i = 0; i < TENSORS_MAX; i++) {
+        free(copy->data[i]);
+    }
     free(copy->dir);
 }
 
@@ -168,6 +177,28 @@ static void refuses_a_bad_checkpoint(void)
     drop(&copy);
 }
 
+/* A checkpoint that is cut short between its opening and its reading. */
+static void cut_while_open(void)
+{
+    Copy copy = copy_of("untied");
+    char *path = fs_join(copy.dir, "model.safetensors");
+    CHECK_I64(st_write(path, copy.tensors, copy.count, NULL, NULL), ERR_OK);
+    ModelConfig config;
+    StSet *set = NULL;
+    char digest[DIGEST_TEXT];
+    Fault fault = {0};
+    CHECK_I64(model_config_load(copy.dir, &config, NULL), ERR_OK);
+    CHECK_I64(st_set_open(copy.dir, &set, NULL), ERR_OK);
+    CHECK_I64(truncate(path, 9000), 0);
+    CHECK_I64(checkpoint_digest(set, &config, digest, &fault), ERR_IO);
+    CHECK(strstr(fault.sentence, "became shorter") != NULL);
+    st_set_close(set);
+    Weights *weights = NULL;
+    CHECK_I64(weights_load(copy.dir, MODEL_F32, &weights, &fault), ERR_FORMAT);
+    free(path);
+    drop(&copy);
+}
+
 /* Packed rows give back the file's rows, in both types and for a vocabulary that fills no panel. */
 static void packed_rows(void)
 {
@@ -229,6 +260,7 @@ int main(void)
 {
     RUN(digest_knows_content_only);
     RUN(refuses_a_bad_checkpoint);
+    RUN(cut_while_open);
     RUN(packed_rows);
     RUN(init_is_seeded);
     return test_end();
