@@ -46,6 +46,12 @@ bool view_changed(View *view)
     return changed;
 }
 
+void view_interruptible(View *view, int (*stop)(void *user), void *user)
+{
+    enum { STEPS = 1000 };
+    sqlite3_progress_handler(view->db.handle, STEPS, stop, user);
+}
+
 Err view_fault(const View *view, Fault *out)
 {
     if (out != NULL) {

@@ -17,6 +17,9 @@ Err view_open(const char *path, View **out, Fault *fault);
 void view_close(View *view);
 /* True when something was committed since the last call (PRAGMA data_version). */
 bool view_changed(View *view);
+/* `stop` is asked every thousand steps of a query (some 20 us) and ends it when it says so; what
+ * was read until then is to be thrown away: `stop` goes on saying so until the read is over. */
+void view_interruptible(View *view, int (*stop)(void *user), void *user);
 /* Why the last query failed (locked, damaged); ERR_OK when it did not. */
 Err view_fault(const View *view, Fault *out);
 

@@ -66,6 +66,36 @@ static int draw_label(const Draw *d, int y, const char *label, Role role, const 
     return y + 1;
 }
 
+void confirm_words(const Screen *screen, Text *out)
+{
+    const Confirm *confirm = &screen->m->confirm;
+    const VerbText *text = text_of(confirm);
+    char a[FORMAT_MAX];
+    char b[FORMAT_MAX];
+    (void)text_addf(out, "%s %s, level %d\n", verb_word(confirm->verb),
+                    confirm->all ? "the whole run" : confirm->count == 1
+                    ? confirm->targets[0].name : "several", confirm->level);
+    for (int i = 0; i < confirm->count && !confirm->all; i++) {
+        const Target *target = &confirm->targets[i];
+        const EngineRow *row = snapshot_engine(screen->s, target->engine);
+        if (row) {
+            (void)text_addf(out, "on: %s, %s, last data %s old\n", target->name,
+                            state_look(state_shown(row, screen->s->t_us))->word,
+                            format_age(screen->s->t_us - row->seen_us, a));
+        } else {
+            (void)text_addf(out, "on: %s\n", target->name);
+        }
+    }
+    (void)text_addf(out, "picture: %s old\neffect: %s\ncalls: %s\nundo: %s\n",
+                    format_age(screen->s->t_us - screen->s->header.last_fact_us, b),
+                    text->effect, text->calls, text->undo);
+    if (confirm->notice[0]) {
+        (void)text_addf(out, "changed: %s\n", confirm->notice);
+    }
+    (void)text_addf(out, "type %s to %s, anything else cancels\n",
+                    confirm->level == 1 ? "y" : confirm->want, verb_word(confirm->verb));
+}
+
 static int draw_targets(const Draw *d, int y, const Screen *screen)
 {
     const Confirm *confirm = &screen->m->confirm;

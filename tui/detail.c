@@ -454,6 +454,12 @@ static void command_detail(const Draw *d, const Screen *screen, const Detail *de
 void detail_draw(const Draw *d, const Screen *screen)
 {
     const Detail *detail = &screen->m->detail[screen->m->depth - 1];
+    const Snapshot *s = screen->s;
+    if (s->loading && (s->detail != detail->kind || s->detail_id != detail->id)) {
+        Draw body = plain_frame(d, "DETAIL", "Esc comes back", true);
+        draw_text(&body, 1, 0, ROLE_DIM, "loading");
+        return;
+    }
     switch (detail->kind) {
     case DETAIL_ENGINE: engine_detail_draw(d, screen, detail->id, detail->scroll, false); break;
     case DETAIL_SAMPLE: detail_sample_draw(d, screen, detail); break;

@@ -40,7 +40,8 @@ enum { /* keys that are no character; above every code point */
     TK_F9,
     TK_F10,
     TK_F11,
-    TK_F12
+    TK_F12,
+    TK_MOUSE /* never bound: term_mouse says what it was */
 };
 
 /* G_ACT keys need control; G_TIME keys move the moment that is shown. A key may stand for one

@@ -103,13 +103,12 @@ static bool step_matches(const StepRow *row, const char *filter)
 
 static bool event_matches(const Snapshot *snap, const EventRow *row, const char *filter)
 {
-    static const char *const levels[] = {"info", "warning", "critical"};
     char text[768];
     (void)str_format(text, sizeof text, "%c %s %s", severity_letter(row->severity),
                      word_of(row->source), word_of(row->text));
     const FilterField fields[] = {
         {"source", word_of(row->source), val_none()},
-        {"severity", levels[row->severity], val_none()},
+        {"severity", severity_word(row->severity), val_none()},
         {"engine", snapshot_engine_name(snap, row->engine), val_none()},
     };
     return filter_match(filter, text, fields, sizeof fields / sizeof fields[0]);

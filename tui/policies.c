@@ -112,7 +112,7 @@ void policies_draw(const Draw *d, const Screen *screen)
               ? "POLICY STATE        STEP     AGE  ENG   BYTES  DIGEST   WHY"
               : "POLICY STATE        STEP     AGE  ENG WHY");
     if (count == 0) {
-        draw_text(&body, 2, 2, ROLE_DIM, s->policies.total > 0
+        draw_text(&body, 2, 2, ROLE_DIM, s->loading ? "loading" : s->policies.total > 0
                   ? "no version matches the filter; Esc clears it"
                   : "no policy version was published up to this moment");
         return;

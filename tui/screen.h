@@ -61,6 +61,8 @@ void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int
 void help_draw(const Draw *d, const Screen *screen);
 void sort_draw(const Draw *d, const Screen *screen);
 void confirm_draw(const Draw *d, const Screen *screen);
+/* The box in lines of words, for --plain. */
+void confirm_words(const Screen *screen, Text *out);
 void quit_draw(const Draw *d, const Screen *screen);
 /* What a confirmation at level 1 asks, for the status line. */
 void confirm_line(const Screen *screen, char *buffer, size_t size);

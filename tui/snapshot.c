@@ -123,6 +123,8 @@ Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot
     memset(out, 0, sizeof *out);
     arena_reset(arena);
     out->t_us = t;
+    out->detail = request->detail;
+    out->detail_id = request->detail_id;
     if (!view_run(view, arena, &out->run) || !view_header(view, t, arena, &out->header)) {
         Err err = view_fault(view, &out->fault);
         if (err != ERR_OK) {

@@ -75,6 +75,9 @@ typedef struct Snapshot {
     size_t probe_count;
     bool has_now; /* in the past of a live run: the same engine as it is now; no strings */
     EngineRow now;
+    DetailKind detail; /* what the detail was read for */
+    int64_t detail_id;
+    bool loading;      /* drawn before the read that the last key asked for */
     int64_t read_us; /* how long the reads took */
 } Snapshot;
 

@@ -37,6 +37,13 @@ char severity_letter(Severity severity)
     return severity == SEVERITY_CRIT ? 'C' : severity == SEVERITY_WARN ? 'W' : 'I';
 }
 
+const char *severity_word(Severity severity)
+{
+    return severity == SEVERITY_CRIT   ? "critical"
+           : severity == SEVERITY_WARN ? "warning"
+                                       : "info";
+}
+
 Role severity_role(Severity severity)
 {
     return severity == SEVERITY_CRIT   ? ROLE_CRIT

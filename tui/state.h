@@ -20,6 +20,7 @@ const StateLook *state_look(EngineState state);
  * is stale, whatever its last state was, unless that was worse. */
 EngineState state_shown(const EngineRow *row, int64_t t_us);
 char severity_letter(Severity severity);
+const char *severity_word(Severity severity); /* "critical", "warning", "info" */
 Role severity_role(Severity severity);
 char phase_letter(LoopPhase phase); /* in the waterfall of finished steps */
 const char *phase_word(LoopPhase phase); /* upper case */

@@ -28,8 +28,9 @@ struct Term {
     int w, h;
     int colours;
     bool utf8, hung_up;
-    chtype looks[ROLE_COUNT];
-    short pairs[ROLE_COUNT];
+    TermMouse mouse;
+    attr_t looks[ROLE_COUNT];
+    int pairs[ROLE_COUNT];
     Style selected;
 };
 
@@ -99,10 +100,20 @@ static void add_restore(const char *capability)
     }
 }
 
-static void prepare_signals(const struct termios *before)
+static void add_bytes(const char *text)
+{
+    for (size_t i = 0; text[i] && restore_record.n < RESTORE_MAX; i++) {
+        restore_record.bytes[restore_record.n++] = text[i];
+    }
+}
+
+static void prepare_signals(const struct termios *before, bool mouse)
 {
     restore_record.n = 0;
     restore_record.modes = *before;
+    if (mouse) {
+        add_bytes("\033[?1006l\033[?1000l");
+    }
     add_restore("sgr0");
     add_restore("rmkx");
     add_restore("cnorm");
@@ -123,11 +134,29 @@ bool term_utf8(void)
     return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
+/* A terminal that says it shows true colour gets its own description with direct colour, where
+ * terminfo has one: xterm-direct for xterm-256color. */
+static SCREEN *open_direct(const char *name)
+{
+    const char *depth = getenv("COLORTERM");
+    const char *no_color = getenv("NO_COLOR");
+    const char *end = strstr(name, "-256color");
+    char direct[64];
+    bool wants = depth && (strcmp(depth, "truecolor") == 0 || strcmp(depth, "24bit") == 0) &&
+                 !(no_color && no_color[0]);
+    if (!wants || !end || end - name > 32) {
+        return NULL;
+    }
+    (void)str_format(direct, sizeof direct, "%.*s-direct", (int)(end - name), name);
+    return newterm(direct, stdout, stdin);
+}
+
 static SCREEN *open_screen(char *notice, size_t notice_size)
 {
     static const char *const fallbacks[] = {"xterm-256color", "xterm", "vt100"};
     const char *name = getenv("TERM");
-    SCREEN *screen = name && name[0] ? newterm(NULL, stdout, stdin) : NULL;
+    SCREEN *screen = name && name[0] ? open_direct(name) : NULL;
+    screen = !screen && name && name[0] ? newterm(NULL, stdout, stdin) : screen;
     for (size_t i = 0; !screen && i < sizeof fallbacks / sizeof fallbacks[0]; i++) {
         screen = newterm(fallbacks[i], stdout, stdin);
         if (screen && notice) {
@@ -146,7 +175,18 @@ static Err open_pipe(Fault *fault)
     return ERR_OK;
 }
 
-Err term_open(Term **out, char *notice, size_t notice_size, Fault *fault)
+/* Presses and the wheel only: moving and dragging would wake us for nothing. */
+static bool open_mouse(bool wanted)
+{
+    const char *key = tigetstr("kmous");
+    if (!wanted || !key || key == (const char *)-1) {
+        return false;
+    }
+    (void)mouseinterval(0);
+    return mousemask(BUTTON1_PRESSED | BUTTON4_PRESSED | BUTTON5_PRESSED, NULL) != 0;
+}
+
+Err term_open(Term **out, bool mouse, char *notice, size_t notice_size, Fault *fault)
 {
     struct termios before;
     *out = NULL;
@@ -185,7 +225,7 @@ Err term_open(Term **out, char *notice, size_t notice_size, Fault *fault)
         (void)use_default_colors();
         term->colours = COLORS;
     }
-    prepare_signals(&before);
+    prepare_signals(&before, open_mouse(mouse));
     getmaxyx(stdscr, term->h, term->w);
     *out = term;
     return ERR_OK;
@@ -216,9 +256,9 @@ int term_colours(const Term *term)
     return term->colours;
 }
 
-static chtype attrs_of(unsigned style)
+static attr_t attrs_of(unsigned style)
 {
-    chtype attrs = 0;
+    attr_t attrs = 0;
     attrs |= style & STYLE_BOLD ? A_BOLD : 0;
     attrs |= style & STYLE_DIM ? A_DIM : 0;
     attrs |= style & STYLE_ITALIC ? A_ITALIC : 0;
@@ -235,8 +275,8 @@ void term_theme(Term *term, const Theme *theme)
         term->looks[role] = attrs_of(style.attrs);
         term->pairs[role] = 0;
         if (term->colours >= 8 && coloured &&
-            init_pair((short)(role + 1), (short)style.fg, (short)style.bg) == OK) {
-            term->pairs[role] = (short)(role + 1);
+            init_extended_pair(role + 1, style.fg, style.bg) == OK) {
+            term->pairs[role] = role + 1;
         }
     }
     term->selected = theme_style(theme, ROLE_SELECTED, term->colours);
@@ -275,7 +315,8 @@ static void put_cell(const Term *term, int x, int y, const Cell *cell, int width
     if (cell->flags & CELL_SELECTED) {
         attrs = (attrs & ~(attr_t)(A_REVERSE | A_DIM)) | attrs_of(term->selected.attrs);
     }
-    if (setcchar(&cc, text, attrs, term->pairs[cell->role], NULL) == OK) {
+    int pair = term->pairs[cell->role];
+    if (setcchar(&cc, text, attrs, (short)pair, &pair) == OK) {
         (void)mvadd_wch(y, x, &cc);
         if (odd && width == 2) {
             (void)mvadd_wch(y, x + 1, &cc);
@@ -363,8 +404,7 @@ static int translate(wint_t code)
         {KEY_UP, TK_UP},         {KEY_DOWN, TK_DOWN},   {KEY_LEFT, TK_LEFT},
         {KEY_RIGHT, TK_RIGHT},   {KEY_PPAGE, TK_PGUP},  {KEY_NPAGE, TK_PGDN},
         {KEY_HOME, TK_HOME},     {KEY_END, TK_END},     {KEY_BTAB, TK_BACKTAB},
-        {KEY_DC, TK_DELETE},     {KEY_F(1), TK_F1},     {KEY_F(3), TK_F3},
-        {KEY_F(4), TK_F4},       {KEY_F(6), TK_F6},     {KEY_F(10), TK_F10},
+        {KEY_DC, TK_DELETE},
         {KEY_BACKSPACE, TK_BACKSPACE}, {KEY_ENTER, TK_ENTER},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
@@ -372,7 +412,28 @@ static int translate(wint_t code)
             return table[i].key;
         }
     }
+    if (code >= (wint_t)KEY_F(1) && code <= (wint_t)KEY_F(12)) {
+        return TK_F1 + (int)(code - (wint_t)KEY_F(1));
+    }
     return TK_NONE;
+}
+
+static int take_mouse(Term *term)
+{
+    MEVENT event;
+    if (getmouse(&event) != OK) {
+        return TK_NONE;
+    }
+    term->mouse = (TermMouse){.x = event.x, .y = event.y,
+                              .wheel = event.bstate & BUTTON4_PRESSED   ? -1
+                                       : event.bstate & BUTTON5_PRESSED ? 1
+                                                                        : 0};
+    return TK_MOUSE;
+}
+
+TermMouse term_mouse(const Term *term)
+{
+    return term->mouse;
 }
 
 int term_key(Term *term)
@@ -382,7 +443,7 @@ int term_key(Term *term)
     for (int tries = 0; tries < 16; tries++) {
         int got = get_wch(&code);
         if (got == KEY_CODE_YES) {
-            int key = translate(code);
+            int key = code == KEY_MOUSE ? take_mouse(term) : translate(code);
             if (key != TK_NONE) {
                 return key;
             }
@@ -409,16 +470,55 @@ void term_flush_input(Term *term)
     (void)flushinp();
 }
 
-void term_suspend(Term *term)
+void term_leave(Term *term)
 {
+    (void)term;
     (void)endwin();
     restore_record.armed = 0;
-    set_handler(SIGTSTP, SIG_DFL);
-    (void)raise(SIGTSTP);
-    set_handler(SIGTSTP, on_soft);
+}
+
+void term_return(Term *term)
+{
     restore_record.armed = 1;
     (void)refresh();
     take_size(term);
+}
+
+void term_suspend(Term *term)
+{
+    term_leave(term);
+    set_handler(SIGTSTP, SIG_DFL);
+    (void)raise(SIGTSTP);
+    set_handler(SIGTSTP, on_soft);
+    term_return(term);
+}
+
+bool term_input_waits(const Term *term)
+{
+    struct pollfd waiting = {STDIN_FILENO, POLLIN, 0};
+    (void)term;
+    return poll(&waiting, 1, 0) > 0;
+}
+
+void term_bell(Term *term)
+{
+    (void)term;
+    (void)beep();
+}
+
+/* Printable ASCII only: the text may come from anywhere. */
+void term_notify(Term *term, const char *text)
+{
+    char out[128] = "\033]9;";
+    size_t n = strlen(out);
+    (void)term;
+    for (size_t i = 0; text[i] && n < sizeof out - 2; i++) {
+        out[n++] = text[i] >= ' ' && text[i] < 127 ? text[i] : '?';
+    }
+    out[n++] = '\a';
+    (void)fflush(stdout);
+    ssize_t ignored = write(STDOUT_FILENO, out, n);
+    (void)ignored;
 }
 
 bool term_copy(Term *term, Str text)

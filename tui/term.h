@@ -13,7 +13,7 @@ typedef enum TermEvent { TERM_NOTHING, TERM_RESIZED, TERM_SUSPEND, TERM_CONTINUE
 
 /* Takes the terminal. ERR_UNSUPPORTED when it cannot place a cursor or is no terminal. When TERM
  * is unknown a close one is used and `notice` (may be NULL) says so. */
-Err term_open(Term **out, char *notice, size_t notice_size, Fault *fault);
+Err term_open(Term **out, bool mouse, char *notice, size_t notice_size, Fault *fault);
 void term_close(Term *term);
 bool term_utf8(void);            /* does the locale speak UTF-8; sets LC_CTYPE from it */
 int term_colours(const Term *term); /* 0 without colour or with NO_COLOR */
@@ -25,6 +25,17 @@ int term_input_fd(const Term *term);
 int term_signal_fd(const Term *term);
 TermEvent term_signal(Term *term); /* next thing that a signal left, TERM_NOTHING at the end */
 int term_key(Term *term);        /* next key without waiting; TK_NONE when there is none */
+/* Where and what, after term_key gave TK_MOUSE. */
+typedef struct TermMouse {
+    int x, y, wheel; /* wheel: -1 up, 1 down, 0 a click */
+} TermMouse;
+TermMouse term_mouse(const Term *term);
+bool term_input_waits(const Term *term); /* a key is there, or the terminal is gone */
+void term_bell(Term *term);
+void term_notify(Term *term, const char *text); /* a desktop notice by OSC 9 */
+/* Gives the screen to another program and takes it back, which repaints. */
+void term_leave(Term *term);
+void term_return(Term *term);
 bool term_hung_up(const Term *term); /* input is at its end: the terminal went away */
 void term_flush_input(Term *term);
 void term_suspend(Term *term);   /* back to the shell; returns after fg */

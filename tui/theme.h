@@ -48,5 +48,9 @@ Style theme_style(const Theme *theme, Role role, int colours);
 const char *theme_role_name(Role role);
 /* WCAG contrast of a role's look on the theme's background, 1 to 21. */
 double theme_contrast(const Theme *theme, Role role);
+/* What a reader of the theme may stumble over, one line each: contrast under 4.5 (2.5 for border
+ * and gone, which carry no meaning), and ok, warn, crit that look alike to somebody with one of
+ * the three common kinds of colour blindness and have the same attributes. */
+void theme_check(const Theme *theme, const char *path, ThemeProblems *warnings);
 
 #endif

@@ -4,7 +4,8 @@
 #include "tui/tui.h"
 
 #include "core/base/clock.h"
-#include "core/net/ctl.h"
+#include "tui/aside.h"
+#include "tui/link.h"
 #include "tui/screen.h"
 #include "tui/term.h"
 
@@ -17,10 +18,9 @@ enum {
     US = 1000000,
     TICK_US = US,
     PLAY_TICK_US = US / 4,
-    RETRY_US = 4 * US,
-    CONNECT_MS = 200,
     FORCE_READ_US = 5 * US,
     JUMP_US = 2 * US,
+    SLOW_READ_US = 3000, /* after such a read a key is shown before the next one begins */
     KEYS_PER_TURN = 256
 };
 
@@ -34,12 +34,13 @@ typedef struct Tui {
     Snapshot snaps[2];
     int current;
     Arena *scratch;
-    CtlClient *client;
-    int awaiting[MODEL_PENDING_MAX]; /* pendings whose replies are to come, in order */
-    int awaiting_count;
-    int64_t next_connect_us, next_tick_us, last_read_us; /* monotonic */
+    Link link;
+    int64_t next_tick_us, last_read_us; /* monotonic */
     int64_t wall_minus_mono_us;
+    TuiConfig config;
     bool quit;
+    bool reading, interrupted; /* a key ends a read; what it had is thrown away */
+    bool read_due;
 } Tui;
 
 static Snapshot *snap(Tui *tui)
@@ -82,6 +83,27 @@ static void carry_strip(const Snapshot *last, Arena *arena, Snapshot *next)
 
 /* The other snapshot is filled; only a good one becomes the current one, so that a locked or
  * damaged log leaves the last picture standing with its age and the reason. */
+static void ring(Tui *tui)
+{
+    char text[100];
+    const AlertRow *row = snap(tui)->alerts.count > 0 ? &snap(tui)->alerts.rows[0] : NULL;
+    if (tui->config.bell) {
+        term_bell(tui->term);
+    }
+    if (tui->config.notify && row) {
+        (void)str_format(text, sizeof text, "rolltop %s: %s", or_dash(snap(tui)->run.name),
+                         or_dash(row->class_name));
+        term_notify(tui->term, text);
+    }
+}
+
+static int key_waits(void *user)
+{
+    Tui *tui = user;
+    tui->interrupted = tui->reading && (tui->interrupted || term_input_waits(tui->term));
+    return tui->interrupted;
+}
+
 static void read_log(Tui *tui)
 {
     int64_t now = clock_wall_us();
@@ -89,7 +111,14 @@ static void read_log(Tui *tui)
     SnapRequest request = model_request(tui->model, now);
     bool carry = strip_fresh(snap(tui), request.strip_cells);
     request.strip_cells = carry ? 0 : request.strip_cells;
+    tui->interrupted = false;
+    tui->reading = snap(tui)->ready; /* the first picture is not given up */
     Err err = snapshot_read(tui->view, &request, tui->arenas[other], &tui->snaps[other]);
+    tui->reading = false;
+    tui->read_due = tui->interrupted;
+    if (tui->interrupted) {
+        return;
+    }
     if (err == ERR_OK && carry) {
         carry_strip(snap(tui), tui->arenas[other], &tui->snaps[other]);
     }
@@ -105,7 +134,9 @@ static void read_log(Tui *tui)
         snap(tui)->fault = tui->snaps[other].fault;
         snap(tui)->t_us = request.t_us;
     }
-    (void)model_observe(tui->model, snap(tui), now);
+    if (model_observe(tui->model, snap(tui), now) & MODEL_BELL) {
+        ring(tui);
+    }
 }
 
 /* Once a second. Nothing committed since: the same facts, one second older. */
@@ -119,7 +150,7 @@ static void refresh_live(Tui *tui)
     if (!tui->model->live || tui->model->frozen) {
         return;
     }
-    if (changed || due || snap(tui)->fault.code != ERR_OK || !snap(tui)->ready) {
+    if (changed || due || tui->read_due || snap(tui)->fault.code != ERR_OK || !snap(tui)->ready) {
         read_log(tui);
     } else {
         snap(tui)->t_us = clock_wall_us();
@@ -161,83 +192,6 @@ static unsigned do_seek(Tui *tui)
     return model_seek_done(tui->model, snap(tui), found, found_us, now);
 }
 
-/* ---- control socket ------------------------------------------------------------------------ */
-
-static void unlink_core(Tui *tui)
-{
-    int64_t now = clock_wall_us();
-    ctl_client_free(tui->client);
-    tui->client = NULL;
-    tui->model->linked = false;
-    for (int i = 0; i < tui->awaiting_count; i++) {
-        act_reply(tui->model, tui->awaiting[i], false, 0,
-                  "the core closed the connection before it answered", now);
-    }
-    tui->awaiting_count = 0;
-    tui->next_connect_us = clock_mono_us() + RETRY_US;
-}
-
-static void link_core(Tui *tui)
-{
-    Fault fault = {0};
-    if (!tui->options->control || !tui->options->control_socket || tui->client ||
-        clock_mono_us() < tui->next_connect_us) {
-        return;
-    }
-    if (ctl_connect(tui->options->control_socket, CONNECT_MS, &tui->client, &fault) != ERR_OK) {
-        tui->client = NULL;
-        tui->next_connect_us = clock_mono_us() + RETRY_US;
-        return;
-    }
-    tui->model->linked = true;
-}
-
-static void send_commands(Tui *tui)
-{
-    Model *model = tui->model;
-    for (int i = 0; i < model->outbox_count; i++) {
-        Fault fault = {0};
-        const Outgoing *out = &model->outbox[i];
-        Err err = ERR_STATE;
-        if (tui->client && tui->awaiting_count < MODEL_PENDING_MAX) {
-            err = ctl_send(tui->client, str_from(out->json), &fault);
-        }
-        if (err == ERR_OK) {
-            tui->awaiting[tui->awaiting_count++] = out->pending;
-        } else {
-            act_reply(model, out->pending, false, 0,
-                      fault.sentence[0] ? fault.sentence : "the core does not answer",
-                      clock_wall_us());
-        }
-    }
-    model->outbox_count = 0;
-}
-
-static void take_replies(Tui *tui)
-{
-    while (tui->client) {
-        cJSON *reply = NULL;
-        Fault fault = {0};
-        Err err = ctl_poll_reply(tui->client, &reply, &fault);
-        if (err == ERR_TIMEOUT) {
-            return;
-        }
-        if (err != ERR_OK) {
-            unlink_core(tui);
-            return;
-        }
-        if (tui->awaiting_count > 0) {
-            act_reply(tui->model, tui->awaiting[0], json_bool(reply, "ok", false),
-                      json_i64(reply, "command", 0), json_string(reply, "message", ""),
-                      clock_wall_us());
-            tui->awaiting_count--;
-            memmove(tui->awaiting, tui->awaiting + 1,
-                    (size_t)tui->awaiting_count * sizeof tui->awaiting[0]);
-        }
-        cJSON_Delete(reply);
-    }
-}
-
 /* ---- what the model asked for -------------------------------------------------------------- */
 
 static void load_theme(Tui *tui, const char *name)
@@ -267,11 +221,32 @@ static void copy_out(Tui *tui, bool whole)
         surface_cursor_get(tui->surface, &x, &y);
         surface_dump_row(tui->surface, y, &text);
     }
-    bool copied = term_copy(tui->term, text_str(&text));
-    model_say(tui->model, copied ? ROLE_INFO : ROLE_WARN, clock_wall_us(), copied
-              ? "copied %d bytes to the terminal's clipboard, if it takes OSC 52"
-              : "%d bytes are more than a terminal's clipboard takes", (int)text.n);
+    char path[256];
+    Fault fault = {0};
+    if (term_copy(tui->term, text_str(&text))) {
+        model_say(tui->model, ROLE_INFO, clock_wall_us(),
+                  "copied %d bytes to the terminal's clipboard, if it takes OSC 52", (int)text.n);
+    } else if (copy_to_file(text_str(&text), path, sizeof path, &fault) == ERR_OK) {
+        model_say(tui->model, ROLE_INFO, clock_wall_us(),
+                  "%d bytes are more than a terminal's clipboard takes; they are in %s",
+                  (int)text.n, path);
+    } else {
+        model_say(tui->model, ROLE_WARN, clock_wall_us(), "not copied: %s", fault.sentence);
+    }
     text_free(&text);
+}
+
+static void run_shell(Tui *tui)
+{
+    const char *name = tui->model->config.commands[tui->model->shell].name;
+    int w = 0;
+    int h = 0;
+    int status = shell_run(tui->term, tui->model, snap(tui), clock_wall_us());
+    term_size(tui->term, &w, &h);
+    surface_resize(tui->surface, w, h);
+    (void)model_resize(tui->model, w, h);
+    model_say(tui->model, status == 0 ? ROLE_INFO : ROLE_WARN, clock_wall_us(),
+              "%s ended with status %d", name, status);
 }
 
 static void obey(Tui *tui, unsigned flags)
@@ -303,12 +278,36 @@ static void obey(Tui *tui, unsigned flags)
         term_repaint(tui->term);
     }
     if (flags & MODEL_SEND) {
-        send_commands(tui);
+        link_send(&tui->link, tui->model);
+    }
+    if (flags & MODEL_MARKS) {
+        Fault fault = {0};
+        if (marks_save(tui->model, &fault) != ERR_OK) {
+            model_say(tui->model, ROLE_WARN, clock_wall_us(), "named here only: %s",
+                      fault.sentence);
+        }
+    }
+    if (flags & MODEL_SHELL) {
+        run_shell(tui);
     }
     if (flags & MODEL_QUERY) {
+        bool slow = snap(tui)->read_us > SLOW_READ_US && !(flags & MODEL_SUSPEND);
+        snap(tui)->loading = true;
+        if (slow) {
+            draw(tui);
+        }
         read_log(tui);
     }
     tui->quit = tui->quit || (flags & MODEL_QUIT) != 0;
+}
+
+static unsigned take_mouse(Tui *tui)
+{
+    TermMouse mouse = term_mouse(tui->term);
+    Hit hit = surface_hit_at(tui->surface, mouse.x, mouse.y);
+    int64_t now = clock_wall_us();
+    return mouse.wheel ? model_wheel(tui->model, snap(tui), &hit, 3 * mouse.wheel, now)
+                       : model_click(tui->model, snap(tui), &hit, now);
 }
 
 /* All keys that are there, then one frame: key repeat never outruns the screen. */
@@ -320,7 +319,8 @@ static void take_keys(Tui *tui)
         if (key == TK_NONE) {
             break;
         }
-        unsigned more = model_key(tui->model, snap(tui), key, clock_wall_us());
+        unsigned more = key == TK_MOUSE ? take_mouse(tui)
+                                        : model_key(tui->model, snap(tui), key, clock_wall_us());
         if (more & ~(unsigned)(MODEL_DRAW | MODEL_QUERY)) {
             obey(tui, more & ~(unsigned)MODEL_DRAW);
             more &= MODEL_DRAW;
@@ -366,7 +366,7 @@ static void tick(Tui *tui)
     int64_t now = clock_mono_us();
     tui->next_tick_us = now + (tui->model->playing ? PLAY_TICK_US : TICK_US);
     check_clock(tui);
-    link_core(tui);
+    link_open(&tui->link, tui->model);
     obey(tui, model_tick(tui->model, snap(tui), clock_wall_us()));
     refresh_live(tui);
 }
@@ -378,7 +378,7 @@ static void run(Tui *tui)
         struct pollfd fds[3] = {
             {term_input_fd(tui->term), POLLIN, 0},
             {term_signal_fd(tui->term), POLLIN, 0},
-            {tui->client ? ctl_client_fd(tui->client) : -1, POLLIN, 0},
+            {link_fd(&tui->link), POLLIN, 0},
         };
         int ready = poll(fds, 3, wait_us > 0 ? (int)(wait_us / 1000) + 1 : 0);
         if (ready > 0 && fds[1].revents) {
@@ -390,7 +390,7 @@ static void run(Tui *tui)
             tui->next_tick_us -= soon ? TICK_US - PLAY_TICK_US : 0;
         }
         if (ready > 0 && fds[2].revents) {
-            take_replies(tui);
+            link_take(&tui->link, tui->model);
         }
         if (clock_mono_us() >= tui->next_tick_us) {
             tick(tui);
@@ -398,10 +398,34 @@ static void run(Tui *tui)
         if (!tui->quit) {
             draw(tui);
         }
+        if (!tui->quit && tui->read_due) { /* a key ended it; the key is on the screen now */
+            read_log(tui);
+            draw(tui);
+        }
     }
 }
 
 /* ---- start and end ------------------------------------------------------------------------- */
+
+/* What was asked for, then the configuration: by run or host, then in general. */
+static const char *choose_theme(const Tui *tui, const RunView *run)
+{
+    const char *match = run ? config_match_theme(&tui->config, run->name, run->host) : "";
+    return tui->options->theme       ? tui->options->theme
+           : match[0]                ? match
+           : tui->config.theme[0]    ? tui->config.theme
+                                     : NULL;
+}
+
+static void start_view(Tui *tui)
+{
+    const char *name = tui->options->view ? tui->options->view : tui->config.start_view;
+    char text[64];
+    if (name[0]) {
+        (void)str_format(text, sizeof text, "view %s", name);
+        obey(tui, command_run(tui->model, snap(tui), str_from(text), clock_wall_us()));
+    }
+}
 
 static void start(Tui *tui, bool ascii, const char *notice)
 {
@@ -413,26 +437,29 @@ static void start(Tui *tui, bool ascii, const char *notice)
                           .user = options->user,
                           .pid = getpid(),
                           .log_path = options->log_path,
-                          .theme = options->theme};
+                          .theme = options->theme,
+                          .config = &tui->config};
     int w = 0;
     int h = 0;
     term_size(tui->term, &w, &h);
     tui->model = model_new(&config);
     tui->surface = surface_new(w, h, ascii);
     (void)model_resize(tui->model, w, h);
-    load_theme(tui, options->theme);
+    marks_load(tui->model);
+    RunView about = {0};
+    arena_reset(tui->scratch);
+    bool known = view_run(tui->view, tui->scratch, &about);
+    load_theme(tui, choose_theme(tui, known ? &about : NULL));
     if (notice[0]) {
         model_say(tui->model, ROLE_WARN, clock_wall_us(), "%s", notice);
     }
-    if (options->replay) {
-        RunView about;
-        arena_reset(tui->scratch);
-        if (view_run(tui->view, tui->scratch, &about)) {
-            tui->model->t_us = about.last_us;
-        }
+    if (options->replay && known) {
+        tui->model->t_us = about.last_us;
     }
-    link_core(tui);
+    view_interruptible(tui->view, key_waits, tui);
+    link_open(&tui->link, tui->model);
     read_log(tui);
+    start_view(tui);
     if (options->start_at) {
         obey(tui, model_go(tui->model, snap(tui), str_from(options->start_at), clock_wall_us()));
     }
@@ -443,14 +470,22 @@ static void start(Tui *tui, bool ascii, const char *notice)
 
 Err tui_run(const TuiOptions *options, bool *stop_run, Fault *fault)
 {
-    Tui tui = {.options = options};
-    char notice[128] = "";
+    Tui tui = {.options = options,
+               .link = {.socket = options->control ? options->control_socket : NULL}};
+    char notice[240] = "";
     Err err = view_open(options->log_path, &tui.view, fault);
     if (err != ERR_OK) { /* said before the screen is taken */
         return err;
     }
     bool ascii = options->ascii || !term_utf8();
-    err = term_open(&tui.term, notice, sizeof notice, fault);
+    ThemeProblems problems = {.count = 0};
+    config_load(&tui.config, options->config_path, &problems);
+    bool mouse = tui.config.mouse && !options->no_mouse;
+    err = term_open(&tui.term, mouse, notice, sizeof notice, fault);
+    if (problems.count > 0 && !notice[0]) {
+        (void)str_format(notice, sizeof notice, "%s%s", problems.lines[0],
+                         problems.total > 1 ? " (and more: rolltop config check)" : "");
+    }
     if (err == ERR_OK) {
         for (int i = 0; i < 2; i++) {
             tui.arenas[i] = arena_new(SNAP_ARENA_MAX);
@@ -463,7 +498,7 @@ Err tui_run(const TuiOptions *options, bool *stop_run, Fault *fault)
         }
     }
     term_close(tui.term);
-    ctl_client_free(tui.client);
+    link_close(&tui.link);
     model_free(tui.model);
     surface_free(tui.surface);
     arena_free(tui.arenas[0]);

@@ -14,6 +14,9 @@ typedef struct TuiOptions {
     const char *theme_dir;
     const char *user;           /* who acts, for the log */
     bool ascii;                 /* C locale or asked for */
+    bool no_mouse;
+    const char *config_path;    /* NULL: no configuration */
+    const char *view;           /* named view to start with; NULL */
 } TuiOptions;
 
 /* Runs until the user quits; *stop_run is set when the user asked to stop the run he started.

@@ -41,6 +41,8 @@ int cmd_replay(int argc, char **argv);
 int cmd_ls(int argc, char **argv);
 int cmd_ctl(int argc, char **argv);
 int cmd_query(int argc, char **argv);
+int cmd_theme(int argc, char **argv);
+int cmd_config(int argc, char **argv);
 
 /* Their flags, for completion and manual. */
 void cmd_demo_flags(FlagVisit *visit, void *to);
@@ -49,6 +51,7 @@ void cmd_replay_flags(FlagVisit *visit, void *to);
 void cmd_ls_flags(FlagVisit *visit, void *to);
 void cmd_ctl_flags(FlagVisit *visit, void *to);
 void cmd_query_flags(FlagVisit *visit, void *to);
+void cmd_theme_flags(FlagVisit *visit, void *to); /* of config too */
 /* The commands of `rolltop ctl`. */
 const char *const *cmd_ctl_verbs(size_t *count);
 

@@ -10,17 +10,10 @@
 #include <string.h>
 
 typedef struct AttachFlags {
-    const char *run, *theme, *at;
-    bool control, ascii, help;
+    const char *run, *at;
+    ConsoleFlags console;
+    bool control, help;
 } AttachFlags;
-
-static int no_terminal(void)
-{
-    Fault fault = {0};
-    (void)fault_set(&fault, ERR_UNSUPPORTED, "use rolltop query, or open it in a terminal",
-                    "the console needs a terminal on stdin and stdout, and TERM set");
-    return app_fail(&fault, APP_USAGE);
-}
 
 /* The console was left with the word "stop": the run ends, whoever started it. */
 static void ask_stop(const char *socket)
@@ -41,33 +34,29 @@ static int attach_to(const RunEntry *run, const AttachFlags *flags)
 {
     Fault fault = {0};
     TuiOptions options = {.log_path = json_string(run->status, "log", NULL),
-                          .control_socket = run->socket, .control = flags->control,
-                          .theme = flags->theme, .ascii = flags->ascii};
+                          .control_socket = run->socket, .control = flags->control};
     if (!options.log_path) {
         (void)fault_set(&fault, ERR_TIMEOUT, "try again", "run %s does not answer", run->id);
         return app_fail(&fault, APP_FAILED);
     }
-    console_defaults(&options);
     bool stop = false;
-    Err err = tui_run(&options, &stop, &fault);
-    console_free(&options);
+    Err err = console_open(&options, &flags->console, &stop, &fault);
     if (stop) {
         ask_stop(run->socket);
     }
     return err ? app_fail(&fault, APP_FAILED) : APP_OK;
 }
 
-enum { ATTACH_SPECS = 5, REPLAY_SPECS = 4 };
+enum { ATTACH_SPECS = 3 + CONSOLE_SPECS, REPLAY_SPECS = 2 + CONSOLE_SPECS };
 
 static void attach_specs(AttachFlags *f, FlagSpec specs[ATTACH_SPECS])
 {
-    const FlagSpec table[ATTACH_SPECS] = {
+    const FlagSpec table[] = {
         {"run", FLAG_STRING, &f->run, 0, 0, "ID", "which run, when several are alive", NULL},
         {"control", FLAG_SWITCH, &f->control, 0, 0, NULL, "keys may act, not only look", NULL},
-        {"theme", FLAG_STRING, &f->theme, 0, 0, "NAME", "dusk, day, contrast, mono", NULL},
-        {"ascii", FLAG_SWITCH, &f->ascii, 0, 0, NULL, "no characters beyond ASCII", NULL},
         {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
     memcpy(specs, table, sizeof table);
+    console_specs(&f->console, specs + sizeof table / sizeof *table);
 }
 
 void cmd_attach_flags(FlagVisit *visit, void *to)
@@ -97,9 +86,7 @@ int cmd_attach(int argc, char **argv)
         err = err ? err : runs_list(&runs, &fault);
         err = err ? err : runs_pick(&runs, f.run ? f.run : rest.count ? rest.items[0] : NULL, &run,
                                     &fault);
-        status = err                   ? app_fail(&fault, APP_USAGE)
-                 : !console_possible() ? no_terminal()
-                                       : attach_to(run, &f);
+        status = err ? app_fail(&fault, APP_USAGE) : attach_to(run, &f);
     }
     runs_free(&runs);
     flags_free(specs, count, &rest);
@@ -108,12 +95,11 @@ int cmd_attach(int argc, char **argv)
 
 static void replay_specs(AttachFlags *f, FlagSpec specs[REPLAY_SPECS])
 {
-    const FlagSpec table[REPLAY_SPECS] = {
+    const FlagSpec table[] = {
         {"at", FLAG_STRING, &f->at, 0, 0, "T", "10:41, -5m, a step, v210, or text", NULL},
-        {"theme", FLAG_STRING, &f->theme, 0, 0, "NAME", "dusk, day, contrast, mono", NULL},
-        {"ascii", FLAG_SWITCH, &f->ascii, 0, 0, NULL, "no characters beyond ASCII", NULL},
         {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
     memcpy(specs, table, sizeof table);
+    console_specs(&f->console, specs + sizeof table / sizeof *table);
 }
 
 void cmd_replay_flags(FlagVisit *visit, void *to)
@@ -141,15 +127,10 @@ int cmd_replay(int argc, char **argv)
         err = fault_set(&fault, ERR_ARG, NULL, "replay wants one log file");
     } else if (err == ERR_OK && !fs_exists(rest.items[0])) {
         err = fault_set(&fault, ERR_NOT_FOUND, NULL, "there is no log %s", rest.items[0]);
-    } else if (err == ERR_OK && !console_possible()) {
-        status = no_terminal();
     } else if (err == ERR_OK) {
-        TuiOptions options = {.log_path = rest.items[0], .replay = true, .start_at = f.at,
-                              .theme = f.theme, .ascii = f.ascii};
-        console_defaults(&options);
+        TuiOptions options = {.log_path = rest.items[0], .replay = true, .start_at = f.at};
         bool stop = false;
-        err = tui_run(&options, &stop, &fault);
-        console_free(&options);
+        err = console_open(&options, &f.console, &stop, &fault);
     }
     flags_free(specs, count, &rest);
     return err ? app_fail(&fault, APP_USAGE) : status;

@@ -223,7 +223,8 @@ static void docs_list_every_key(void)
 
 static void themes(void)
 {
-    static const char *const names[] = {"dusk", "day", "contrast", "mono"};
+    static const char *const names[] = {"dusk",     "paper", "mono",
+                                        "contrast", "deut",  "ember"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         Theme theme;
         ThemeProblems problems = {.count = 0};
@@ -248,6 +249,11 @@ static void themes(void)
             }
             CHECK(theme_contrast(&theme, (Role)role) >= floor);
         }
+        theme_check(&theme, names[i], &problems);
+        for (size_t k = 0; k < problems.count; k++) {
+            fprintf(stderr, "%s\n", problems.lines[k]);
+        }
+        CHECK_I64(problems.total, 0);
         theme_parse(&theme, text_str(&text), path, base, &problems);
         CHECK_I64(problems.total, 0);
         text_free(&text);
@@ -273,10 +279,22 @@ static void theme_mistakes(void)
     CHECK_I64(theme.styles[0][ROLE_STALE].fg, COLOUR_RGB | 0xff0000);
     CHECK_I64(theme_style(&theme, ROLE_OK, 256).fg, 114); /* the mistake left it as it was */
     problems.count = problems.total = 0;
+    theme_builtin(&theme, false);
+    theme_parse(&theme, STR("[roles]\ndim = #303030\nok = #9faf5f\nwarn = #afaf5f\n"), "y",
+                base, &problems);
+    CHECK_I64(problems.total, 0);
+    theme_check(&theme, "y", &problems);
+    CHECK(problems.total >= 2);
+    CHECK(strstr(problems.lines[0], "y: dim has a contrast of 1.") != NULL);
+    CHECK(strstr(problems.lines[problems.count - 1], "ok and warn look alike") != NULL);
+    CHECK_I64(theme_style(&theme, ROLE_WARN, 1 << 24).fg, 0xafaf5f); /* direct colour */
+    CHECK_I64(theme_style(&theme, ROLE_CRIT, 1 << 24).fg, 0xff8787); /* 210 of 256 */
+    theme_builtin(&theme, false);
+    problems.count = problems.total = 0;
     theme_load(&theme, "/nowhere", "missing", &problems);
     CHECK_I64(problems.total, 1);
     CHECK_I64(theme_style(&theme, ROLE_OK, 256).fg, 114);
-    theme_load(&theme, ROLLTOP_SOURCE "/themes", "../themes/day", &problems);
+    theme_load(&theme, ROLLTOP_SOURCE "/themes", "../themes/paper", &problems);
     CHECK_I64(problems.total, 2);
 }
 
