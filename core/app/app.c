@@ -27,6 +27,8 @@ static const Subcommand subcommands[] = {
      cmd_ctl_flags, OPERANDS_VERB},
     {"query", "the log as a table or as JSON, or through SQL", cmd_query, cmd_query_flags,
      OPERANDS_LOG_TOPIC},
+    {"sim", "the policy transaction on a simulated fleet with faults, by seed", cmd_sim,
+     cmd_sim_flags, OPERANDS_NONE},
     {"theme", "colours of the console: check FILE, list, roles", cmd_theme, cmd_theme_flags,
      OPERANDS_NONE},
     {"config", "keys and views of the console: check [FILE], keys", cmd_config, cmd_theme_flags,
