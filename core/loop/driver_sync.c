@@ -265,7 +265,9 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
         if (choose && member_now(d, i) && left_out(d, i, now_us)) {
             leave_out(d, i, now_us);
         } else if (member_now(d, i) && (only < 0 || only == i)) {
-            ids[job->count] = (TxnMember){.engine = i, .incarnation = d->seats[i].incarnation};
+            ids[job->count] = (TxnMember){
+                .engine = i, .incarnation = d->seats[i].incarnation,
+                .holds = d->seats[i].verified == job->from && !d->seats[i].bring};
             job->members[job->count].id = ids[job->count];
             job->count++;
         }
@@ -382,6 +384,17 @@ void driver_sync_engine_lost(Driver *d, int engine, int64_t incarnation)
             pump(d->jobs[i]);
         }
     }
+}
+
+bool driver_sync_holds(Driver *d, int engine)
+{
+    for (int i = 0; i < d->job_count; i++) {
+        const SyncMember *member = d->jobs[i]->over ? NULL : member_of(d->jobs[i], engine);
+        if (member && !member->out) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool driver_syncing(const Driver *d)

@@ -78,9 +78,10 @@ void txn_expect_back(Txn *txn, const float *logprobs, int count)
 
 static void doubt_add(const Txn *txn, Member *member, TxnActionKind kind, uint32_t seq)
 {
-    bool changes = kind == TXN_ACT_PAUSE || kind == TXN_ACT_APPLY || kind == TXN_ACT_SCORE;
+    bool changes = kind == TXN_ACT_PAUSE || kind == TXN_ACT_APPLY || kind == TXN_ACT_SCORE ||
+                   kind == TXN_ACT_CONTINUE;
     if (seq == 0 || !changes) {
-        return; /* reading does no harm, however late, nor does a continue behind a closed gate */
+        return; /* reading does no harm, however late */
     }
     if (member->doubt_count == TXN_DOUBTS_MAX) {
         member->doubt_full = true;
@@ -101,13 +102,15 @@ static void doubt_clear(Member *member, uint32_t seq)
     member->doubt_count = kept;
 }
 
-/* Loading the wanted version once more changes nothing; anything else does harm. */
+/* Once it serves: loading the wanted version again or going on changes nothing (now; a later
+ * transaction would be disturbed), anything else does harm. */
 static bool doubtful(const Txn *txn, const Member *member)
 {
     bool harm = member->doubt_full;
     for (int i = 0; i < member->doubt_count; i++) {
         const Doubt *doubt = &member->doubts[i];
-        harm = harm || doubt->kind != TXN_ACT_APPLY || doubt->version != txn_wanted_version(txn);
+        bool same = doubt->kind == TXN_ACT_APPLY && doubt->version == txn_wanted_version(txn);
+        harm = harm || (!same && doubt->kind != TXN_ACT_CONTINUE);
     }
     return harm && !TXN_PLANTED(PLANTED_NO_DOUBT);
 }
@@ -295,9 +298,14 @@ static void start_rollback(Txn *txn, int64_t now_us)
     for (int i = 0; i < txn->count; i++) {
         Member *member = &txn->members[i];
         member->applies = 0;
-        if (member_active(member) && member->touched && txn->config.from_version < 0) {
+        bool nowhere = member->touched && txn->config.from_version < 0;
+        bool unproved = !member->touched && !member->id.holds && txn->config.from_version >= 0 &&
+                        !TXN_PLANTED(PLANTED_UNPROVED);
+        if (member_active(member) && (nowhere || unproved)) {
             if (!member->failed) {
-                snprintf(member->why, sizeof member->why, "nothing was committed to go back to");
+                snprintf(member->why, sizeof member->why, "%s",
+                         nowhere ? "nothing was committed to go back to"
+                                 : "not known to hold the committed policy");
             }
             quarantine(txn, member);
         }
@@ -385,7 +393,10 @@ static void after_verify(Txn *txn, int64_t now_us)
         decide_rollback(txn, now_us);
         return;
     }
-    if (!txn->rolling_back) {
+    if (!txn->rolling_back) { /* the planted one */
+        for (int i = 0; i < txn->count; i++) {
+            txn->members[i].failed = false;
+        }
         decide(txn, true, now_us);
         return;
     }
@@ -634,16 +645,21 @@ static Member *find_member(Txn *txn, int engine)
     return NULL;
 }
 
+/* What a call did that ends now is still seen by checks that are yet to be asked for. */
+static bool checked_later(TxnPhase phase)
+{
+    return phase == TXN_PAUSE || phase == TXN_FLUSH || phase == TXN_APPLY ||
+           phase == TXN_ROLLBACK;
+}
+
 void txn_answer(Txn *txn, const TxnAnswer *answer, int64_t now_us)
 {
     Member *member = answer->engine >= 0 ? find_member(txn, answer->engine) : NULL;
     bool global = answer->engine < 0 && answer->seq != 0 && answer->seq == txn->awaited_global;
-    bool same = member && (member->id.incarnation == answer->incarnation ||
-                           TXN_PLANTED(PLANTED_ANY_INCARNATION));
+    bool same = member && member->id.incarnation == answer->incarnation;
     uint32_t awaited = member ? member->awaited[answer->kind] : 0;
-    bool ours = same && member_active(member) && answer->seq != 0 &&
-                (awaited == answer->seq || (awaited != 0 && TXN_PLANTED(PLANTED_ANY_ANSWER)));
-    if (same && !ours && !answer->unknown) {
+    bool ours = same && member_active(member) && answer->seq != 0 && awaited == answer->seq;
+    if (same && !ours && !answer->unknown && checked_later(txn->phase)) {
         doubt_clear(member, answer->seq);
     }
     if (txn->over || (!global && !ours)) {
@@ -789,7 +805,9 @@ bool txn_in_doubt(const Txn *txn, int engine)
 {
     for (int i = 0; i < txn->count; i++) {
         if (txn->members[i].id.engine == engine) {
-            return doubtful(txn, &txn->members[i]);
+            const Member *member = &txn->members[i];
+            return (member->doubt_full || member->doubt_count > 0) &&
+                   !TXN_PLANTED(PLANTED_NO_DOUBT);
         }
     }
     return false;

@@ -7,7 +7,8 @@
  * cannot be brought over: APPLY again (retries), else DECIDE roll-back, ROLLBACK (apply the old
  * version to whoever was touched and verify it), QUARANTINE who cannot, CONTINUE, OPEN. A member
  * that dies is dropped from the membership (it is fenced when it comes back). With from_version -1
- * there is nothing to go back to: touched members are quarantined.
+ * there is nothing to go back to: touched members are quarantined; so is, in a roll-back, who was
+ * not touched and is not known to hold the old version.
  *
  * Every action carries a sequence number, and only the answer with the number of the outstanding
  * action counts: a late answer of an attempt that was given up is ignored and counted. No answer
@@ -33,6 +34,7 @@ typedef struct Txn Txn;
 typedef struct TxnMember {
     int engine;
     int64_t incarnation;
+    bool holds; /* verified on from_version before; else a roll-back that cannot prove it fences */
 } TxnMember;
 
 typedef struct TxnConfig {
@@ -98,7 +100,8 @@ TxnPhase txn_phase(const Txn *txn);
 uint64_t txn_ignored(const Txn *txn); /* answers of other attempts or incarnations */
 bool txn_touched(const Txn *txn, int engine); /* APPLY was sent to it */
 bool txn_failed(const Txn *txn, int engine);  /* at a DECIDE to roll back: it is among the odd */
-/* A call to it that was given up may still act, and would do harm. */
+/* A call to it that was given up may still act. If it serves all the same (the call would load
+ * what it holds), it must stay out of the transactions of the next TXN_DOUBT_US. */
 bool txn_in_doubt(const Txn *txn, int engine);
 int64_t txn_default_budget_us(TxnPhase phase);
 #endif

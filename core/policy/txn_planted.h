@@ -10,8 +10,8 @@
     X(PLANTED_NO_VERSION, "does not look at the reported version")                                \
     X(PLANTED_NO_UNDO, "rolls back without loading the old policy")                               \
     X(PLANTED_UNDO_ODD, "rolls back only the engines that failed")                                \
-    X(PLANTED_ANY_INCARNATION, "takes answers of another incarnation")                            \
-    X(PLANTED_ANY_ANSWER, "takes late answers of attempts that were given up")                    \
+    X(PLANTED_NOT_THE_FIRST, "does not verify the first engine")                                  \
+    X(PLANTED_UNPROVED, "believes that an untouched engine holds the old policy")                 \
     X(PLANTED_NO_QUARANTINE, "lets engines serve that could not be rolled back")                  \
     X(PLANTED_LEFT_PAUSED, "continues only the engines it touched")                               \
     X(PLANTED_RECOVER_FORWARD, "recovery takes an undecided transaction for committed")           \

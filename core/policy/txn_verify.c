@@ -22,6 +22,9 @@ static void mark_odd(Member *member, const char *why)
 
 static bool in_question(const Member *member)
 {
+    if (member->id.engine == 0 && TXN_PLANTED(PLANTED_NOT_THE_FIRST)) {
+        return false;
+    }
     return member_active(member) && !member->failed;
 }
 
@@ -39,7 +42,8 @@ static void judge_parts(Txn *txn, Member *member)
             mark_odd(member, why);
         }
     }
-    if (!member->failed && !TXN_PLANTED(PLANTED_NO_VERSION) && member->version != txn_wanted_version(txn)) {
+    bool right = member->version == txn_wanted_version(txn) || TXN_PLANTED(PLANTED_NO_VERSION);
+    if (!member->failed && !right) {
         char why[TXN_WHY_MAX];
         snprintf(why, sizeof why, "reports version %lld, wanted %lld", (long long)member->version,
                  (long long)txn_wanted_version(txn));

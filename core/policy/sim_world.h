@@ -1,0 +1,135 @@
+/* The simulated world's data, shared by its parts (sim_world.c: engines, network, disk, clock;
+ * sim_core.c: the core; sim_check.c: the judge). Nothing of core/policy's machine is in it. */
+#ifndef ROLLTOP_POLICY_SIM_WORLD_H
+#define ROLLTOP_POLICY_SIM_WORLD_H
+
+#include "core/base/rng.h"
+#include "core/policy/sim.h"
+
+enum { SIM_CANARY = 4, SIM_VERSIONS_MAX = 64 };
+
+#define SIM_CALLS(X)                                                                              \
+    X(SIM_PAUSE, "pause") X(SIM_FLUSH, "flush") X(SIM_APPLY, "apply") X(SIM_VERSION, "version")   \
+    X(SIM_CHECKSUM, "checksum") X(SIM_SCORE, "score") X(SIM_CONTINUE, "continue")                 \
+    X(SIM_GENERATE, "generate")
+#define SIM_FAULTS(X)                                                                             \
+    X(FAULT_NONE, "none") X(FAULT_SLOW, "slow") X(FAULT_HANG, "hang") X(FAULT_LATE, "late")       \
+    X(FAULT_ERROR, "500") X(FAULT_LOST, "answer lost") X(FAULT_TWICE, "acts twice")               \
+    X(FAULT_OTHER_BYTES, "loads other bytes") X(FAULT_VERSION_ONLY, "only the version moves")     \
+    X(FAULT_WEIGHTS_ONLY, "only the weights move") X(FAULT_NO_FLUSH, "refuses to flush")          \
+    X(FAULT_VANISH, "vanishes") X(FAULT_NAN, "scores NaN")
+#define SIM_ENTRIES(X)                                                                            \
+    X(ENTRY_START, "core starts") X(ENTRY_DEATH, "core dies") X(ENTRY_POLICY, "policy")           \
+    X(ENTRY_TXN, "transaction") X(ENTRY_DECISION, "decision") X(ENTRY_END, "end")                 \
+    X(ENTRY_STATE, "policy state") X(ENTRY_ADMIT, "admit") X(ENTRY_FENCE, "fence")                \
+    X(ENTRY_SAMPLE, "sample") X(ENTRY_SENT, "sent") X(ENTRY_LOADED, "loaded")
+#define SIM_ENUM(name, words) name,
+typedef enum SimCall { SIM_CALLS(SIM_ENUM) SIM_CALL_COUNT } SimCall;
+typedef enum SimFault { SIM_FAULTS(SIM_ENUM) FAULT_COUNT } SimFault;
+typedef enum SimEntryKind { SIM_ENTRIES(SIM_ENUM) ENTRY_COUNT } SimEntryKind;
+
+/* What the log holds and what the world saw. Only POLICY to STATE are writes of the ledger. */
+typedef struct SimEntry {
+    SimEntryKind kind;
+    int64_t t_us, txn, from, to; /* POLICY, STATE, LOADED, SAMPLE: to is the version */
+    int engine;                  /* -1: none */
+    int64_t incarnation, weights;
+    bool commit, fleet, durable, lost;
+    SimCall call;                /* SENT */
+} SimEntry;
+
+typedef struct SimEngine {
+    int64_t incarnation, weights, version;
+    int64_t cache;   /* weights behind the KV cache; -1: empty */
+    int64_t busy_us, return_us;
+    int refusals;    /* flushes that it will refuse yet */
+    bool alive, paused, has_checksum;
+} SimEngine;
+
+typedef struct SimMessage { /* a call to an engine, and its answer */
+    SimCall call;
+    int engine;
+    uint32_t seq;
+    int64_t incarnation, process, life; /* meant, met; life: of the core that sent it */
+    int64_t txn, version, sent_us;
+    SimFault fault;
+    bool ok, unsupported, unknown;
+    int64_t weights, reported;
+    float scores[SIM_CANARY];
+} SimMessage;
+
+typedef enum SimEventKind {
+    EVENT_ARRIVES, EVENT_ACTS, EVENT_ANSWERS, EVENT_RETURNS, EVENT_SYNCED, EVENT_TICK,
+    EVENT_LOCAL, /* an answer from the core's own side: check, gate */
+    EVENT_START
+} SimEventKind;
+
+typedef struct SimEvent {
+    int64_t t_us;
+    uint64_t order;
+    SimEventKind kind;
+    SimMessage message; /* of LOCAL: engine is the action's kind, ok the answer */
+} SimEvent;
+
+typedef struct SimCheck SimCheck;
+typedef struct SimCore SimCore;
+
+typedef struct SimWorld {
+    SimConfig config;
+    SimReport *report;
+    Rng rng;
+    int64_t now_us;
+    SimEngine engines[SIM_ENGINES_MAX];
+    int count;
+    SimEvent *heap;
+    size_t events, heap_capacity;
+    uint64_t order;
+    SimEntry *log; /* entries of the ledger, in order of writing */
+    size_t entries, log_capacity, synced;
+    bool sync_due;
+    int64_t truth[SIM_VERSIONS_MAX]; /* weights of each published version */
+    bool bad[SIM_VERSIONS_MAX];      /* its artifact is broken */
+    int64_t publications;
+    int64_t life;    /* of the core; messages of another life are dead */
+    bool core_alive, quiet, dying; /* quiet: no faults any more */
+    int sick; /* an engine that faults cluster on; -1 none */
+    double fault_chance;
+    int64_t fault_at; /* calls until the next certain fault; 0: none planned */
+    SimCheck *check;
+    SimCore *core;
+} SimWorld;
+
+const char *sim_call_name(SimCall call);
+const char *sim_entry_name(SimEntryKind kind);
+
+/* sim_world.c */
+void sim_schedule(SimWorld *world, int64_t t_us, SimEventKind kind, const SimMessage *message);
+void sim_send(SimWorld *world, SimMessage *message);
+/* Appends to the ledger (durable after a sync) and tells the checker; may mark the core dying. */
+void sim_write(SimWorld *world, SimEntry *entry);
+/* What the world sees but no log holds: for checker and trace only. */
+void sim_note(SimWorld *world, SimEntry *entry);
+bool sim_step(SimWorld *world); /* one event; false: none left */
+float sim_canary(int64_t weights, int i);
+
+/* sim_core.c */
+SimCore *sim_core_new(SimWorld *world);
+void sim_core_free(SimCore *core);
+void sim_core_start(SimWorld *world);
+void sim_core_died(SimWorld *world); /* all its memory is gone */
+void sim_core_answer(SimWorld *world, const SimMessage *message);
+void sim_core_local(SimWorld *world, const SimMessage *message);
+void sim_core_synced(SimWorld *world);
+void sim_core_tick(SimWorld *world);
+bool sim_core_done(const SimWorld *world);    /* all updates have been tried */
+bool sim_core_settled(const SimWorld *world); /* … and everybody serves */
+
+/* sim_check.c */
+SimCheck *sim_check_new(void);
+void sim_check_free(SimCheck *check);
+void sim_check_entry(SimCheck *check, const SimWorld *world, const SimEntry *entry);
+void sim_check_durable(SimCheck *check, const SimWorld *world, const SimEntry *entry);
+void sim_check_end(SimCheck *check, const SimWorld *world, bool settled);
+const char *sim_check_broken(const SimCheck *check); /* NULL: no rule broke */
+
+#endif
