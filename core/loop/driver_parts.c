@@ -307,6 +307,7 @@ static void on_incarnation(int engine, int64_t incarnation, void *user)
     seat->bring = true;
     seat->paused = false;
     seat->verified = -1;
+    seat->doubt_us = 0; /* what was sent to the old process died with it */
     seat->bring_due_us = 0;
     int slots = (int)(sizeof seat->boots / sizeof *seat->boots);
     seat->boots[seat->boot_count++ % slots] = now_us;

@@ -55,6 +55,7 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     char address[64];
     int64_t bring_due_us;
     int64_t verified;       /* version it was verified on, -1 */
+    int64_t doubt_us;       /* until then a call that was given up may still act; 0 none */
     int64_t command;        /* restart or update that is done once it serves again; 0 none */
     int64_t boots[8];       /* wall times of the newest process starts seen */
     int boot_count;

@@ -77,7 +77,27 @@ static void quarantine(SyncJob *job, const TxnAction *action)
     driver_route(d, action->engine, false);
     driver_event(d, SEVERITY_CRIT, fleet_engine(d->fleet, action->engine).name,
                  action->engine + 1, "fenced: %s", action->reason);
+    keep_doubt(job, action->engine);
     driver_check_parts(d);
+}
+
+/* A call to it that was given up may still act. Our own process is started again, which ends
+ * that; another one stays out of transactions until nothing can come of it any more. */
+static void keep_doubt(SyncJob *job, int engine)
+{
+    Driver *d = job->d;
+    Seat *seat = &d->seats[engine];
+    if (!txn_in_doubt(job->txn, engine)) {
+        return;
+    }
+    seat->doubt_us = clock_wall_us() + TXN_DOUBT_US;
+    bool restart = seat->part && seat->bring && !d->shutting;
+    driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
+                 "a call to it was given up and may still act: %s",
+                 restart ? "it is started again" : "it stays out of updates for ten minutes");
+    if (restart) {
+        driver_part_restart(d, seat->part);
+    }
 }
 
 /* Members that came through hold the version now; they may serve. */
@@ -99,6 +119,7 @@ static void admit_members(SyncJob *job)
             fleet_set_verified(d->fleet, engine, version);
         }
         fleet_hold(d->fleet, engine, seat->paused, false, false);
+        keep_doubt(job, engine);
         driver_admit(d, engine);
     }
 }
@@ -212,7 +233,7 @@ static bool member_now(const Driver *d, int engine)
     const Seat *seat = &d->seats[engine];
     return engine < fleet_count(d->fleet) && seat->incarnation > 0 &&
            seat->state != ENGINE_DEAD && seat->state != ENGINE_GONE &&
-           seat->state != ENGINE_STARTING && fleet_listed(d->fleet, engine);
+           seat->state != ENGINE_STARTING && fleet_listed(d->fleet, engine) && seat->doubt_us <= clock_wall_us();
 }
 
 /* An engine that was quarantined a moment ago, or for whose sake updates went back twice, stays
@@ -244,7 +265,9 @@ static void leave_out(Driver *d, int engine, int64_t now_us)
         fleet_hold(d->fleet, engine, false, false, true);
         driver_route(d, engine, false);
         driver_event(d, SEVERITY_CRIT, fleet_engine(d->fleet, engine).name, engine + 1,
-                     "fenced: updates went back because of it; the others go on without it");
+                     "fenced: %s; the others go on without it",
+                     seat->doubt_us > now_us ? "a call to it was given up and may still act"
+                                             : "updates went back because of it");
     }
 }
 
@@ -263,6 +286,8 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
     bool choose = only < 0 && good_members(d, now_us) > 0;
     for (int i = 0; i < d->seat_count; i++) {
         if (choose && member_now(d, i) && left_out(d, i, now_us)) {
+            leave_out(d, i, now_us);
+        } else if (only < 0 && d->seats[i].doubt_us > now_us) {
             leave_out(d, i, now_us);
         } else if (member_now(d, i) && (only < 0 || only == i)) {
             ids[job->count] = (TxnMember){
@@ -284,6 +309,9 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
     int expected_count = is_new ? d->canary_logps : d->committed_logps;
     if (expected_count > 0) {
         txn_expect(job->txn, expected, expected_count);
+    }
+    if (job->from >= 0 && d->committed_logps > 0) {
+        txn_expect_back(job->txn, d->committed_logp, d->committed_logps);
     }
     TxnFact fact = {.txn = job->id, .t_us = clock_wall_us(), .from_version = job->from,
                     .to_version = to, .command = again ? d->again_command : 0,

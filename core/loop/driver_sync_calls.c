@@ -155,6 +155,9 @@ static void engine_answered(const EngineAnswer *a, void *user)
                      ok ? a->outcome : a->fault.sentence[0] ? a->fault.sentence : a->outcome);
     TxnAnswer answer = sync_answer_to(&call->action, ok, detail);
     answer.unsupported = !ok && unsupported(a);
+    answer.unknown = !ok && a->status == 0 && a->end != HTTP_END_REFUSED &&
+                     a->end != HTTP_END_NAME && a->end != HTTP_END_TIMEOUT_CONNECT &&
+                     a->end != HTTP_END_OK;
     if (call->action.kind == TXN_ACT_READ_VERSION && ok) {
         answer.version = a->weight_version;
         (void)str_format(detail, sizeof detail, "version %lld", (long long)a->weight_version);
