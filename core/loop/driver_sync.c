@@ -59,6 +59,25 @@ static SyncMember *member_of(SyncJob *job, int engine)
     return NULL;
 }
 
+/* A call to it that was given up may still act. Our own process is started again, which ends
+ * that; another one stays out of transactions until nothing can come of it any more. */
+static void keep_doubt(SyncJob *job, int engine)
+{
+    Driver *d = job->d;
+    Seat *seat = &d->seats[engine];
+    if (!txn_in_doubt(job->txn, engine)) {
+        return;
+    }
+    seat->doubt_us = clock_wall_us() + TXN_DOUBT_US;
+    bool restart = seat->part && seat->bring && !d->shutting;
+    driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
+                 "a call to it was given up and may still act: %s",
+                 restart ? "it is started again" : "it stays out of updates for ten minutes");
+    if (restart) {
+        driver_part_restart(d, seat->part);
+    }
+}
+
 static void quarantine(SyncJob *job, const TxnAction *action)
 {
     Driver *d = job->d;
@@ -79,25 +98,6 @@ static void quarantine(SyncJob *job, const TxnAction *action)
                  action->engine + 1, "fenced: %s", action->reason);
     keep_doubt(job, action->engine);
     driver_check_parts(d);
-}
-
-/* A call to it that was given up may still act. Our own process is started again, which ends
- * that; another one stays out of transactions until nothing can come of it any more. */
-static void keep_doubt(SyncJob *job, int engine)
-{
-    Driver *d = job->d;
-    Seat *seat = &d->seats[engine];
-    if (!txn_in_doubt(job->txn, engine)) {
-        return;
-    }
-    seat->doubt_us = clock_wall_us() + TXN_DOUBT_US;
-    bool restart = seat->part && seat->bring && !d->shutting;
-    driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
-                 "a call to it was given up and may still act: %s",
-                 restart ? "it is started again" : "it stays out of updates for ten minutes");
-    if (restart) {
-        driver_part_restart(d, seat->part);
-    }
 }
 
 /* Members that came through hold the version now; they may serve. */
