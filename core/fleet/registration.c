@@ -6,7 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum Place { PLACE_NONE, PLACE_WAITS, PLACE_LISTED } Place;
+typedef enum Place {
+    PLACE_NONE,
+    PLACE_WAITS,  /* for an id */
+    PLACE_LISTED, /* its id is on the newest list … */
+    PLACE_ABSENT  /* … or was on it before */
+} Place;
 
 typedef struct Listed {
     uint64_t id;
@@ -55,14 +60,14 @@ static Listed *find(Registration *r, uint64_t id)
     return NULL;
 }
 
-/* An id that left the list is kept: an empty list also comes when the frontend could not read its
- * own (dynamo-api 2.2), and an id of a lost process must not come back as a fresh one. */
-static void note_absent(Registration *r)
+/* An id that left the list stays its owner's: an empty list also comes when the frontend could not
+ * read its own (dynamo-api 2.2), and a busy worker's entry may lapse for a moment. The entry of a
+ * worker that froze for longer stays away, and so does the engine. */
+static void note_owners(Registration *r)
 {
     for (size_t i = 0; i < r->id_count; i++) {
-        if (!r->ids[i].present && r->ids[i].engine >= 0) {
-            r->engines[r->ids[i].engine].place = PLACE_WAITS; /* a frozen worker's entry goes away */
-            r->ids[i].engine = ENGINE_FREE;
+        if (r->ids[i].engine >= 0) {
+            r->engines[r->ids[i].engine].place = r->ids[i].present ? PLACE_LISTED : PLACE_ABSENT;
         }
     }
 }
@@ -137,7 +142,7 @@ static void take_id(Registration *r, uint64_t id)
     }
     if (r->id_count == REGISTRATION_IDS_MAX) { /* the oldest that is gone makes room */
         size_t old = 0;
-        while (old < r->id_count && r->ids[old].present) {
+        while (old < r->id_count && (r->ids[old].present || r->ids[old].engine >= 0)) {
             old++;
         }
         if (old < r->id_count) {
@@ -231,7 +236,7 @@ bool registration_health(Registration *r, Str body)
         r->ids[i].present = false;
     }
     (void)read_health(r, body, true);
-    note_absent(r);
+    note_owners(r);
     hand_out(r);
     return true;
 }

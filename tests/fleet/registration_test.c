@@ -101,6 +101,27 @@ static void strangers_and_empty_lists(void)
     registration_free(r);
 }
 
+/* A busy machine: engine 1 seems dead for a moment and its entry lapses while engine 0 really is
+ * replaced. Its own entry comes back, and both are listed. */
+static void a_lapsed_entry_comes_back_to_its_owner(void)
+{
+    Registration *r = registration_new();
+    registration_came(r, 0);
+    registration_came(r, 1);
+    LOOK(r, "7", "8");
+    registration_lost(r, 0);
+    LOOK(r, "8");
+    registration_came(r, 0);
+    registration_lost(r, 1);
+    CHECK(registration_health(r, STR("{\"instances\":[]}")));
+    CHECK(!registration_listed(r, 0) && !registration_listed(r, 1));
+    LOOK(r, "9"); /* the new one is engine 0's: engine 1 has an id of its own */
+    CHECK(registration_listed(r, 0) && !registration_listed(r, 1));
+    LOOK(r, "8", "9");
+    CHECK(registration_listed(r, 0) && registration_listed(r, 1));
+    registration_free(r);
+}
+
 static void other_routers_and_broken_bodies(void)
 {
     static const char *const bodies[] = {"", "OK", "{}", "[]", "{\"status\":\"healthy\"}",
@@ -170,6 +191,7 @@ int main(void)
     RUN(engines_wait_until_each_is_listed);
     RUN(a_killed_process_leaves_its_entry_behind);
     RUN(strangers_and_empty_lists);
+    RUN(a_lapsed_entry_comes_back_to_its_owner);
     RUN(other_routers_and_broken_bodies);
     RUN(recorded_lists);
     RUN(settings_of_others_engines);
