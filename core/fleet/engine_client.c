@@ -58,6 +58,7 @@ static void on_http_done(HttpCall *call, const HttpResult *http, void *user)
                      c->second ? route->fallback : route->path);
     engine_parse(&c->call, where, http->end, http->status, http->body, answer);
     answer->took_us = c->took_us;
+    answer->fresh = http->fresh;
     c->on_done(answer, c->user);
     free(answer);
     control_free(c);

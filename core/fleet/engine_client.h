@@ -33,6 +33,7 @@ typedef struct EngineAnswer {
     HttpEnd end;
     int status;
     int64_t took_us;
+    bool fresh;              /* on a new connection: another process may listen there now */
     char outcome[32];        /* "ok", HttpEnd name, "http NNN", "bad reply", "refused by engine" */
     int64_t weight_version;  /* MODEL_INFO, UPDATE: as reported; -1 not a number or absent */
     char text[128];          /* CHECKSUM: digest; SERVER_INFO: identity "pid/start"; else message */

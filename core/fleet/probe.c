@@ -9,14 +9,16 @@ enum {
     PROBE_KIND_COUNT = PROBE_FRONTEND, /* kinds sent to an engine come before it */
     BUSY_PROGRESS_US = 30 * 1000000,   /* incidents #8: work seen this recently is life */
     DOUBT_US = 1500000,                /* one dropped connection does not change the picture */
-    TOKENS_US = 200000
+    TOKENS_US = 200000,
+    PING_SLACK_US = 50000,
+    SLOW_LOOKS = 2 /* one late answer is no slow engine */
 };
 
 ProbeSettings probe_settings_default(void)
 {
     return (ProbeSettings){.ping_ms = 500, .loads_ms = 500, .model_ms = 2000, .health_ms = 10000,
                            .metrics_ms = 1000, .stale_ms = 1500, .dead_ms = 2800,
-                           .refused_limit = 3, .stuck_ms = 20000};
+                           .refused_limit = 3, .stuck_ms = 20000, .calm_ms = 1000};
 }
 
 int64_t probe_timeout_ms(const ProbeSettings *settings, ProbeKind kind)
@@ -74,7 +76,7 @@ static EngineState judge_work(const ProbeState *p, const ProbeSettings *s, int64
                          p->last_error);
         return ENGINE_BUSY;
     }
-    if (p->last_took_us >= s->stale_ms * 1000) {
+    if (p->slow_in_row >= SLOW_LOOKS) {
         (void)str_format(reason, 128, "answers after %.1f s", seconds(p->last_took_us));
         return ENGINE_SLOW;
     }
@@ -125,11 +127,28 @@ static void doubt(ProbeState *p, int64_t now_us)
     p->due_us[PROBE_SERVER] = 0;
 }
 
+/* Slow, busy and stuck end after calm_ms of good evidence: one quick answer, or one token, does
+ * not make a picture that flickers. What is worse is believed at once. */
+static bool wait_for_calm(ProbeState *p, const ProbeSettings *s, EngineState now, int64_t now_us)
+{
+    const bool bad = p->state == ENGINE_SLOW || p->state == ENGINE_BUSY || p->state == ENGINE_STUCK;
+    const bool better = now == ENGINE_UP || (p->state == ENGINE_STUCK && now != ENGINE_STUCK);
+    const bool answers = now == ENGINE_UP || now == ENGINE_SLOW || now == ENGINE_BUSY;
+    if (!bad || !better || !answers) {
+        p->calm_us = 0;
+        return false;
+    }
+    p->calm_us = p->calm_us ? p->calm_us : now_us;
+    return now_us - p->calm_us < s->calm_ms * 1000;
+}
+
 static ProbeVerdict settle(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 {
     ProbeVerdict verdict = {0};
     Judged j = judge(p, s, now_us);
-    if (j.state != p->state) {
+    const bool wait = wait_for_calm(p, s, j.state, now_us);
+    if (j.state != p->state && !wait) {
+        p->calm_us = 0;
         p->state = j.state;
         p->since_us = now_us;
         verdict.changed = true;
@@ -162,8 +181,8 @@ static bool wanted(const ProbeState *p, const ProbeSettings *s, ProbeKind kind, 
     const bool answers = p->last_ok_us > 0 && p->refused_in_row == 0 && !p->exited
                          && now_us - p->last_ok_us < s->dead_ms * 1000;
     switch (kind) {
-    case PROBE_PING:
-        return true;
+    case PROBE_PING: /* any reply is a sign of life: asked for only where none came lately */
+        return now_us - p->last_ok_us >= s->ping_ms * 1000 - PING_SLACK_US;
     case PROBE_LOADS: /* a second opinion while an engine begins to fail; useless on a dead one */
         return p->last_ok_us > 0 && p->state != ENGINE_DEAD;
     case PROBE_SERVER:
@@ -216,6 +235,7 @@ static void begin_incarnation(ProbeState *p, int64_t now_us)
     p->last_tokens = p->last_running = p->last_used = 0;
     p->last_progress_us = now_us;
     p->health_bad = false;
+    p->slow_in_row = 0;
     p->due_us[PROBE_MODEL] = 0;
 }
 
@@ -267,13 +287,18 @@ static bool note_figures(ProbeState *p, const EngineAnswer *a, int64_t now_us)
     return another;
 }
 
-static bool note_reply(ProbeState *p, ProbeKind kind, const EngineAnswer *a, int64_t now_us)
+static bool note_reply(ProbeState *p, const ProbeSettings *s, ProbeKind kind,
+                       const EngineAnswer *a, int64_t now_us)
 {
     p->last_ok_us = now_us;
     p->refused_in_row = 0;
     p->exited = false;
     if (kind == PROBE_PING || kind == PROBE_LOADS) {
         p->last_took_us = a->took_us;
+        p->slow_in_row = a->took_us >= s->stale_ms * 1000 ? p->slow_in_row + 1 : 0;
+    }
+    if (a->fresh && p->incarnation > 0) {
+        doubt(p, now_us); /* somebody may listen there since; /server_info is asked at once */
     }
     if (kind == PROBE_SERVER) {
         return note_identity(p, a, now_us);
@@ -293,7 +318,7 @@ ProbeVerdict probe_answer(ProbeState *p, const ProbeSettings *s, ProbeKind kind,
     bool another = false;
     p->in_flight[kind] = false;
     if (a->end == HTTP_END_OK) {
-        another = note_reply(p, kind, a, now_us);
+        another = note_reply(p, s, kind, a, now_us);
     } else {
         note_failure(p, a, now_us);
     }

@@ -18,6 +18,7 @@ typedef struct ProbeSettings {
     int64_t dead_ms;   /* … and for this long: DEAD; a refused connection is DEAD at once after */
     int refused_limit; /*   this many in a row */
     int64_t stuck_ms;  /* running > 0 and the token counter stands still for this long: STUCK */
+    int64_t calm_ms;   /* SLOW, BUSY and STUCK are over after good evidence for this long only */
 } ProbeSettings;
 ProbeSettings probe_settings_default(void); /* loads and ping 500 ms, dead within 3 s */
 /* Bound of one probe of this kind: never so short that a slow answer would count as none. */
@@ -41,6 +42,8 @@ typedef struct ProbeState {
     bool ended;         /* … its parent told the end: the next one to answer is another */
     bool exited;        /* the same, until somebody answers at the address */
     bool health_bad;    /* the last generation health failed */
+    int64_t calm_us;    /* since when everything looks well again; 0: it does not */
+    int slow_in_row;    /* answers in a row later than stale_ms */
     int64_t last_took_us;
     char last_error[96]; /* outcome of the last probe that failed */
 } ProbeState;

@@ -248,6 +248,9 @@ void http_call_finish(HttpCall *call, HttpEnd end)
     HttpClient *client = call->client;
     call->done = true;
     HttpResult result = {.end = end, .status = http_call_status(call)};
+    long connects = 0;
+    curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
+    result.fresh = connects > 0;
     if (call->added) {
         curl_multi_remove_handle(client->multi, call->easy);
     }

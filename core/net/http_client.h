@@ -38,6 +38,7 @@ typedef struct HttpResult {
     double retry_after_s; /* from Retry-After, < 0 when absent */
     int64_t connect_us, first_byte_us, total_us; /* from the start; 0 while not reached */
     uint64_t body_bytes;
+    bool fresh;           /* a connection was opened for it; false: a pooled one carried it */
     char error[128];      /* words for end != OK */
 } HttpResult;
 

@@ -16,6 +16,7 @@ typedef struct World {
     int64_t version;
     double running, tokens, used;
     bool health_fails;
+    bool swapped;   /* another process took the port: each pooled connection is gone */
     double tokens_per_s;
     struct { bool flying; int64_t sent, lands; Mood mood; } flight[8];
     int changes, incarnations, sent[8];
@@ -57,6 +58,7 @@ static void land(World *w, ProbeKind kind)
     a.weight_version = -1;
     a.end = HTTP_END_OK;
     a.status = 200;
+    a.fresh = w->swapped;
     w->flight[kind].flying = false;
     if (w->flight[kind].mood == KILLED) {
         a.end = HTTP_END_REFUSED;
@@ -209,6 +211,54 @@ static void a_quick_restart_between_two_probes_is_seen(void)
     free(w);
 }
 
+/* The first answer of the new process comes on a new connection: who it is is asked at once. */
+static void another_process_is_seen_within_one_interval(void)
+{
+    for (int phase = 0; phase < 20; phase++) {
+        World *w = world_up();
+        run(w, phase * 100);
+        w->identity = "101/9";
+        w->swapped = true;
+        int64_t from = w->now;
+        while (w->incarnations < 2 && w->now - from < 5000000) {
+            run(w, 100);
+        }
+        CHECK_I64(w->incarnations, 2);
+        CHECK((w->now - from) / 1000 <= w->s.ping_ms + 200); /* and two ticks of the driver */
+        CHECK_I64(w->p.state, ENGINE_UP);
+        free(w);
+    }
+}
+
+/* One late answer, one failed look at health, one token: none of them makes the picture flicker. */
+static void states_do_not_flicker(void)
+{
+    World *w = world_up();
+    EngineAnswer late;
+    memset(&late, 0, sizeof late);
+    late.end = HTTP_END_OK;
+    late.took_us = 2000000;
+    int before = w->changes;
+    verdict(w, probe_answer(&w->p, &w->s, PROBE_PING, &late, w->now));
+    run(w, 3000);
+    CHECK_I64(w->changes, before);
+    verdict(w, probe_answer(&w->p, &w->s, PROBE_PING, &late, w->now));
+    verdict(w, probe_answer(&w->p, &w->s, PROBE_PING, &late, w->now));
+    CHECK_I64(w->p.state, ENGINE_SLOW); /* two in a row are believed at once */
+    for (int i = 0; i < 10; i++) { /* good and late answers in turn: one state, not twenty */
+        run(w, 600);
+        verdict(w, probe_answer(&w->p, &w->s, PROBE_PING, &late, w->now));
+        verdict(w, probe_answer(&w->p, &w->s, PROBE_PING, &late, w->now));
+    }
+    CHECK_I64(w->changes, before + 1);
+    int64_t ms = until(w, ENGINE_UP, 5000);
+    CHECK(ms >= w->s.calm_ms && ms <= w->s.calm_ms + 1000);
+    CHECK_I64(w->changes, before + 2);
+    w->mood = KILLED; /* death does not wait */
+    CHECK(until(w, ENGINE_DEAD, 5000) <= 3000);
+    free(w);
+}
+
 static void one_dropped_connection_changes_nothing(void)
 {
     World *w = world_up();
@@ -351,6 +401,8 @@ int main(void)
     RUN(a_killed_engine_is_dead_within_3_s);
     RUN(a_frozen_engine_is_dead_within_3_s);
     RUN(a_quick_restart_between_two_probes_is_seen);
+    RUN(another_process_is_seen_within_one_interval);
+    RUN(states_do_not_flicker);
     RUN(one_dropped_connection_changes_nothing);
     RUN(health_that_lies_is_stuck);
     RUN(a_busy_engine_is_not_dead);
