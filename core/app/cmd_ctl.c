@@ -11,7 +11,8 @@
 enum { CALL_MS = 15000 };
 
 static const char *const verbs[] = {"pause", "resume", "update", "restart", "cordon", "uncordon",
-                                    "abort", "stop", "stop-now", "status"};
+                                    "abort", "engine", "stop", "stop-now", "status"};
+static const char *const engine_verbs[] = {"add", "remove", "drain"};
 
 static void help_ctl(const FlagSpec *specs, size_t count)
 {
@@ -21,25 +22,27 @@ static void help_ctl(const FlagSpec *specs, size_t count)
           "  restart TARGET       an engine, frontend or trainer\n"
           "  cordon, uncordon E   an engine finishes what it runs and takes nothing new\n"
           "  abort SAMPLE         close one sample in flight; it is generated again\n"
+          "  engine add HOST:PORT     a new engine joins; or the name of a local one that left\n"
+          "  engine remove E, drain E it leaves at once, or once it has finished what it runs\n"
           "  stop, stop-now       cleanly, or at once\n"
           "  status               as JSON\n\n",
           stdout);
     flags_help(specs, count, stdout);
 }
 
-static Err check_verb(const char *verb, Fault *fault)
+static Err check_word(const char *verb, const char *const *words, size_t count, Fault *fault)
 {
     enum { FAR = 4 };
     const char *nearest = NULL;
     int best = FAR;
-    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
-        int distance = str_distance(str_from(verbs[i]), str_from(verb), FAR);
+    for (size_t i = 0; i < count; i++) {
+        int distance = str_distance(str_from(words[i]), str_from(verb), FAR);
         if (distance == 0) {
             return ERR_OK;
         }
         if (distance < best) {
             best = distance;
-            nearest = verbs[i];
+            nearest = words[i];
         }
     }
     char hint[64] = "rolltop ctl --help lists them";
@@ -47,6 +50,30 @@ static Err check_verb(const char *verb, Fault *fault)
         (void)str_format(hint, sizeof hint, "did you mean %s?", nearest);
     }
     return fault_set(fault, ERR_ARG, hint, "unknown command %s", verb);
+}
+
+/* "engine add X" is the request "engine-add" with target X. */
+static Err read_words(const FlagRest *rest, char verb[32], const char **target, Fault *fault)
+{
+    int count = rest->count;
+    bool engine = count > 0 && strcmp(rest->items[0], "engine") == 0;
+    if (engine && count != 3) {
+        return fault_set(fault, ERR_ARG, "e.g. rolltop ctl engine add 10.0.0.7:30000",
+                         "ctl engine wants add, remove or drain, and an engine");
+    }
+    if (!engine && (count < 1 || count > 2)) {
+        return fault_set(fault, ERR_ARG, "rolltop ctl --help lists them",
+                         "ctl wants a command and at most one target");
+    }
+    Err err = check_word(rest->items[0], verbs, sizeof verbs / sizeof *verbs, fault);
+    if (err == ERR_OK && engine) {
+        err = check_word(rest->items[1], engine_verbs,
+                         sizeof engine_verbs / sizeof *engine_verbs, fault);
+    }
+    (void)str_format(verb, 32, "%.15s%s%.15s", rest->items[0], engine ? "-" : "",
+                     engine ? rest->items[1] : "");
+    *target = engine ? rest->items[2] : count > 1 ? rest->items[1] : NULL;
+    return err;
 }
 
 static void write_request(Text *text, const char *verb, const char *target, const char *reason)
@@ -168,15 +195,13 @@ int cmd_ctl(int argc, char **argv)
         status = APP_OK;
         goto done;
     }
-    if (err == ERR_OK && (rest.count < 1 || rest.count > 2)) {
-        err = fault_set(&fault, ERR_ARG, "rolltop ctl --help lists them",
-                        "ctl wants a command and at most one target");
-    }
-    err = err ? err : check_verb(rest.items[0], &fault);
+    char verb[32];
+    const char *target = NULL;
+    err = err ? err : read_words(&rest, verb, &target, &fault);
     err = err ? err : runs_list(&runs, &fault);
     err = err ? err : runs_pick(&runs, f.run, &run, &fault);
     status = err ? app_fail(&fault, APP_USAGE)
-                 : call(run, rest.items[0], rest.count > 1 ? rest.items[1] : NULL, f.reason);
+                 : call(run, verb, target, f.reason);
 done:
     runs_free(&runs);
     flags_free(specs, count, &rest);

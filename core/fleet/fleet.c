@@ -373,6 +373,8 @@ static Err load_known(Fleet *fleet, Fault *fault)
         slot->probe.incarnation = row->incarnation;
         slot->probe.ended = row->incarnation > 0;
         slot->local = row->local;
+        free(slot->address);
+        slot->address = xstrdup(row->address ? row->address : "");
     }
     arena_free(arena);
     view_close(view);
@@ -535,6 +537,7 @@ FleetEngine fleet_engine(const Fleet *fleet, int index)
         .incarnation = slot->probe.incarnation, .state = slot_state(slot),
         .reported_version = slot->probe.reported_version,
         .verified_version = slot->verified_version, .pid = slot->pid,
+        .identity = slot->probe.identity,
     };
 }
 

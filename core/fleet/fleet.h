@@ -18,6 +18,7 @@ typedef struct FleetEngine { /* snapshot, valid until the next event-loop turn *
     EngineState state;
     int64_t reported_version, verified_version; /* -1 unknown */
     int64_t pid;
+    const char *identity; /* of the process that answers; "" not read yet, or it gives none */
 } FleetEngine;
 
 typedef struct FleetEvents { /* on the loop thread; any may be NULL */

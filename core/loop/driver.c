@@ -145,6 +145,7 @@ static void on_tick(uv_timer_t *timer)
     driver_trainer_tick(d, now_us);
     driver_rollout_tick(d, now_us);
     driver_sync_tick(d, now_us);
+    driver_members_tick(d);
     if (now_us >= d->slow_due_us) {
         d->slow_due_us = now_us + DRIVER_SLOW_TICK_MS * 1000;
         slow_tick(d, now_us);
@@ -389,6 +390,7 @@ static void teardown(Driver *d)
     ctl_server_free(d->ctl);
     driver_trainer_stop(d);
     driver_parts_free(d);
+    driver_members_stop(d);
     fleet_free(d->fleet);
     http_client_free(d->http);
     uv_unref((uv_handle_t *)&d->durable); /* stays open for the writer thread */
@@ -408,7 +410,8 @@ static void teardown(Driver *d)
     uv_walk(&d->uv, close_handle, NULL);
     for (int i = 0; i < 10 && uv_run(&d->uv, UV_RUN_NOWAIT) != 0; i++) {
     }
-    (void)uv_loop_close(&d->uv);
+    bool still = uv_loop_close(&d->uv) != 0; /* a look at DNS that nobody can call back */
+    driver_members_free(d);
     loop_free(d->loop);
     diagnose_free(d->diagnose);
     data_free(d->data);
@@ -423,7 +426,9 @@ static void teardown(Driver *d)
     free(d->waits.items);
     free(d->seats);
     free(d->trainer_dir);
-    free(d);
+    if (!still) {
+        free(d);
+    }
 }
 
 Err loop_run(const RunConfig *config, void (*ready)(void *user), void *user, int *status,

@@ -107,7 +107,8 @@ Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault)
     job->first_group = d->next_group;
     d->next_sample += (int64_t)samples;
     d->next_group += job->group_count;
-    int engines = d->seat_count > 0 ? d->seat_count : 1;
+    int engines = driver_members_present(d);
+    engines = engines > 0 ? engines : 1;
     RolloutConfig config = {.step = job->step, .eval = eval, .samples_per_group = job->per_group,
                             .max_in_flight = (int)(c->concurrency * engines),
                             .policy_version = loop_committed(d->loop), .max_staleness = 0,

@@ -15,7 +15,7 @@ typedef struct Command {
     int64_t id, sample;
     int engine;     /* slot; -1: the run */
     bool all, trainer, frontend;
-    char verb[16], who[128], target[64], reason[256];
+    char verb[16], who[128], target[DISCOVER_ADDRESS], reason[256];
 } Command;
 
 static void put(const Command *c, const char *state, const char *answer)
@@ -122,6 +122,29 @@ static void do_cordon(Command *c, bool on)
     answer(c, true, "done", on ? "finishes what it runs, takes nothing new" : "takes work again");
 }
 
+static void do_engine_add(Command *c)
+{
+    char words[FAULT_TEXT_MAX];
+    char who[448];
+    (void)str_format(who, sizeof who, "%s%s%s", c->who, c->reason[0] ? ": " : "", c->reason);
+    bool ok = driver_members_add(c->d, who, c->target, words, sizeof words);
+    answer(c, ok, ok ? "done" : "refused", words);
+}
+
+static void do_engine_leave(Command *c, bool drain)
+{
+    char words[256];
+    char why[448];
+    if (c->engine < 0) {
+        answer(c, false, "refused", "name an engine");
+        return;
+    }
+    (void)str_format(why, sizeof why, "%s by %s%s%s", drain ? "drained" : "removed", c->who,
+                     c->reason[0] ? ": " : "", c->reason);
+    bool ok = driver_members_leave(c->d, c->engine, drain, why, c->id, words, sizeof words);
+    answer(c, ok, ok ? "accepted" : "refused", words);
+}
+
 static void do_update(Command *c)
 {
     Driver *d = c->d;
@@ -157,6 +180,9 @@ static void do_restart(Command *c)
     } else if (c->frontend && d->frontend) {
         answer(c, true, "done", "the frontend is started again");
         driver_part_restart(d, d->frontend);
+    } else if (c->engine >= 0 && d->seats[c->engine].state == ENGINE_GONE) {
+        answer(c, false, "refused", "it is out of the fleet; `rolltop ctl engine add` brings it "
+                                    "back");
     } else if (c->engine >= 0 && d->seats[c->engine].part) {
         d->seats[c->engine].command = c->id;
         answer(c, true, "accepted", "it is started again and serves once it has the policy");
@@ -204,6 +230,10 @@ static void perform(void *arg)
         do_restart(c);
     } else if (strcmp(c->verb, "abort") == 0) {
         do_abort(c);
+    } else if (strcmp(c->verb, "engine-add") == 0) {
+        do_engine_add(c);
+    } else if (strcmp(c->verb, "engine-remove") == 0 || strcmp(c->verb, "engine-drain") == 0) {
+        do_engine_leave(c, c->verb[7] == 'd');
     } else {
         do_stop(c, strcmp(c->verb, "stop-now") == 0);
     }
@@ -286,7 +316,8 @@ static void status(Driver *d, CtlRequest *request)
 static bool known_verb(const char *verb)
 {
     static const char *const verbs[] = {"pause", "resume", "update", "restart", "cordon",
-                                        "uncordon", "abort", "stop", "stop-now"};
+                                        "uncordon", "abort", "stop", "stop-now",
+                                        "engine-add", "engine-remove", "engine-drain"};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
         if (strcmp(verbs[i], verb) == 0) {
             return true;
@@ -304,7 +335,8 @@ static int find_engine(const Driver *d, const char *word)
     }
     for (int i = 0; i < fleet_count(d->fleet); i++) {
         FleetEngine e = fleet_engine(d->fleet, i);
-        if (strcmp(e.name, word) == 0 || strcmp(e.address, word) == 0) {
+        bool here = e.state != ENGINE_GONE;
+        if (strcmp(e.name, word) == 0 || (here && strcmp(e.address, word) == 0)) {
             return i;
         }
     }
@@ -327,6 +359,9 @@ static bool read_target(Command *c, const cJSON *body, char *why, size_t why_siz
         return true;
     }
     (void)str_format(c->target, sizeof c->target, "%s", part);
+    if (strcmp(c->verb, "engine-add") == 0) {
+        return true; /* an address that the fleet does not have yet */
+    }
     c->trainer = strcmp(part, "trainer") == 0;
     c->frontend = strcmp(part, "frontend") == 0;
     if (!c->trainer && !c->frontend) {

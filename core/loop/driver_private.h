@@ -6,8 +6,10 @@
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/diagnose/diagnose.h"
+#include "core/fleet/discover.h"
 #include "core/fleet/fleet.h"
 #include "core/fleet/generate.h"
+#include "core/fleet/sources.h"
 #include "core/loop/loop_driver.h"
 #include "core/model/tokenizer.h"
 #include "core/net/ctl.h"
@@ -42,6 +44,7 @@ typedef struct Part { /* a child that the core keeps alive */
     int64_t started_us, due_us; /* due_us: start it then; 0: not waiting */
     int failures;
     bool asked; /* stopped by the operator's restart */
+    bool retired; /* taken out of the fleet: it stays stopped */
     char last_line[160]; /* of stderr, for the words about a part that does not start */
 } Part;
 
@@ -52,7 +55,10 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     bool bring;             /* must get the committed policy before it may serve */
     bool cordoned, paused;  /* by the operator */
     bool routed, route_ok;  /* the frontend is to give it work; has said that it does */
-    char address[64];
+    bool leaving, draining; /* taken out once no transaction holds it; once it runs nothing */
+    char leave_why[128];
+    int twin_of;            /* slot + 1 of the engine whose process this address leads to; 0 */
+    char address[DISCOVER_ADDRESS];
     int64_t bring_due_us;
     int64_t verified;       /* version it was verified on, -1 */
     int64_t doubt_us;       /* until then a call that was given up may still act; 0 none */
@@ -139,8 +145,10 @@ struct Driver {
     Part *parts; /* local engines, then the frontend */
     int part_count;
     Part *frontend; /* NULL: not ours */
-    Seat *seats;
+    Seat *seats; /* FLEET_ENGINES_MAX of them, seat_count in use */
     int seat_count;
+    Discover *discover;
+    Sources *sources;
     char frontend_url[256], generate_url[288];
     bool frontend_up, parts_ready, ever_ready;
     int64_t frontend_down_us; /* 0: up */
@@ -213,10 +221,27 @@ void driver_no_start(Driver *d, const char *part, int failures, const char *word
 void driver_part_restart(Driver *d, Part *part);
 void driver_fleet_events(Driver *d, FleetEvents *events);
 
+/* driver_members.c: engines that come and go during the run */
+Err driver_members_start(Driver *d, Fault *fault);
+void driver_members_tick(Driver *d);
+void driver_members_stop(Driver *d);
+void driver_members_free(Driver *d);
+void driver_seat_reset(Driver *d, int engine, const char *address);
+/* A new process answers: is it one that another name leads to already? True: taken out again. */
+bool driver_members_twin(Driver *d, int engine);
+int driver_members_present(const Driver *d);
+/* `rolltop ctl engine add|remove|drain`; words of the answer in `out`. False: refused. */
+bool driver_members_add(Driver *d, const char *who, const char *address, char *out, size_t size);
+bool driver_members_leave(Driver *d, int engine, bool drain, const char *why, int64_t command,
+                          char *out, size_t size);
+
 /* driver_route.c: which engines the local frontend may use */
 void driver_route(Driver *d, int engine, bool wanted);
 void driver_route_all(Driver *d);
 void driver_admit(Driver *d, int engine);
+
+/* driver_engines.c */
+void driver_engine_came(Driver *d, int engine); /* another process answers there */
 
 /* driver_rollout.c */
 Err driver_rollout_start(Driver *d, bool eval, Fault *fault);
@@ -224,6 +249,7 @@ void driver_rollout_tick(Driver *d, int64_t now_us);
 void driver_rollout_cancel(Driver *d);
 void driver_rollout_engine_lost(Driver *d, int engine);
 bool driver_rollout_abort_sample(Driver *d, int64_t sample);
+int driver_rollout_on_engine(Driver *d, int engine); /* attempts in flight there */
 void driver_update_gate(Driver *d);
 void driver_job_free(RolloutJob *job);
 
@@ -236,6 +262,7 @@ void driver_sync_start(Driver *d, int64_t version, bool again);
 void driver_sync_tick(Driver *d, int64_t now_us);
 void driver_sync_engine_lost(Driver *d, int engine, int64_t incarnation);
 bool driver_syncing(const Driver *d);
+bool driver_sync_holds(Driver *d, int engine); /* a running transaction has it as a member */
 void driver_sync_free(Driver *d);
 void driver_committed(Driver *d, int64_t version);
 

@@ -400,6 +400,18 @@ void driver_rollout_engine_lost(Driver *d, int engine)
     }
 }
 
+int driver_rollout_on_engine(Driver *d, int engine)
+{
+    RolloutJob *job = running(d);
+    int64_t samples = job ? (int64_t)job->group_count * job->per_group : 0;
+    int count = 0;
+    for (int64_t i = 0; i < samples; i++) {
+        const Attempt *a = &job->attempts[i];
+        count += a->generation && engine_id(d, generate_engine(a->generation)) == engine + 1;
+    }
+    return count;
+}
+
 bool driver_rollout_abort_sample(Driver *d, int64_t sample)
 {
     RolloutJob *job = running(d);

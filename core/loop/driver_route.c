@@ -33,7 +33,7 @@ static void routed(HttpCall *call, const HttpResult *result, void *user)
 
 static void send_route(Driver *d, int engine, bool wanted)
 {
-    char url[320], body[128];
+    char url[320], body[DISCOVER_ADDRESS + 32];
     (void)str_format(url, sizeof url, "%s/_workers", d->frontend_url);
     (void)str_format(body, sizeof body, "{\"%s\":\"%s\"}", wanted ? "add" : "remove",
                      d->seats[engine].address);
@@ -64,11 +64,22 @@ void driver_route(Driver *d, int engine, bool wanted)
     send_route(d, engine, wanted);
 }
 
-static bool may_serve(const Driver *d, int engine)
+static bool fit(const Driver *d, int engine)
 {
     const Seat *seat = &d->seats[engine];
     return engine < fleet_count(d->fleet) && !seat->bring && !seat->cordoned && !seat->paused &&
-           seat->verified >= 0 && seat->state != ENGINE_DEAD && seat->state != ENGINE_GONE;
+           !seat->leaving && seat->verified >= 0 && seat->state != ENGINE_DEAD &&
+           seat->state != ENGINE_GONE;
+}
+
+/* One that makes no token gets no more work while another one does; the last one keeps it. */
+static bool may_serve(const Driver *d, int engine)
+{
+    bool others = false;
+    for (int i = 0; i < d->seat_count && d->seats[engine].state == ENGINE_STUCK; i++) {
+        others = others || (i != engine && fit(d, i) && d->seats[i].state != ENGINE_STUCK);
+    }
+    return fit(d, engine) && !others;
 }
 
 void driver_route_all(Driver *d)

@@ -233,7 +233,8 @@ static bool member_now(const Driver *d, int engine)
     const Seat *seat = &d->seats[engine];
     return engine < fleet_count(d->fleet) && seat->incarnation > 0 &&
            seat->state != ENGINE_DEAD && seat->state != ENGINE_GONE &&
-           seat->state != ENGINE_STARTING && fleet_listed(d->fleet, engine) && seat->doubt_us <= clock_wall_us();
+           seat->state != ENGINE_STARTING && !seat->leaving &&
+           fleet_listed(d->fleet, engine) && seat->doubt_us <= clock_wall_us();
 }
 
 /* An engine that was quarantined a moment ago, or for whose sake updates went back twice, stays

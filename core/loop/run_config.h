@@ -3,8 +3,11 @@
 #ifndef ROLLTOP_LOOP_RUN_CONFIG_H
 #define ROLLTOP_LOOP_RUN_CONFIG_H
 
+#include "core/fleet/probe.h"
+#include "core/fleet/sources.h"
 #include "core/loop/loop.h"
 #include "core/rollout/data_source.h"
+#include "core/fleet/engine_settings.h"
 #include "core/train/trainer.h"
 
 #include <stdio.h>
@@ -26,9 +29,16 @@ typedef struct RunConfig {
     /* parts: local children, or addresses of others */
     int64_t local_engines, engine_threads;
     const char *const *engine_extra; /* more arguments for local engines, NULL-terminated */
+    const char *const *engine_command; /* started in place of rolltop's own engines; or NULL */
+    const EngineSetting *engine_settings; /* what engines of others should run with */
+    size_t engine_setting_count;
+    bool router; /* rollout_url is an SGLang router: engines are registered there */
     const char *const *engine_addrs;
     size_t engine_addr_count;
     const char *rollout_url;   /* frontend of others; NULL: local frontend */
+    SourcesConfig sources;     /* changing lists of engines; frontend_url is the driver's own */
+    int64_t gone_looks;        /* hysteresis of DNS and frontend lists; 0: 3 */
+    ProbeSettings probe;       /* ping_ms 0: defaults */
     const char *engine_bearer, *engine_admin; /* keys, from environment or file; NULL none */
     const char *const *trainer_command; /* NULL: the built-in one */
 
