@@ -80,18 +80,24 @@ static double tokens_at(const Seen *seen, size_t count, size_t *at, int64_t t_us
     return a->tokens + (b->tokens - a->tokens) * part;
 }
 
+/* Cells lie on whole multiples of their length, so that what is past keeps its value and only the
+ * newest cell, which ends at T, still moves. It is unknown while it is younger than a quarter. */
 static void fill_spark(EngineRow *row, const Seen *seen, size_t count, int64_t t_us, int cells,
                        int64_t cell_us)
 {
     int64_t gap_us = cell_us > 5000000 ? 3 * cell_us : 15000000;
     size_t at = 0;
-    int64_t start_us = t_us - cells * cell_us;
+    int64_t end_us = (t_us + cell_us - 1) / cell_us * cell_us;
+    int64_t start_us = end_us - cells * cell_us;
     double before = tokens_at(seen, count, &at, start_us, gap_us);
     row->spark_count = cells;
     for (int i = 0; i < cells; i++) {
-        double after = tokens_at(seen, count, &at, start_us + (i + 1) * cell_us, gap_us);
-        double rate = (after - before) * 1e6 / (double)cell_us;
-        row->spark[i] = (float)rate; /* NaN where either end is unknown */
+        int64_t from_us = start_us + i * cell_us;
+        int64_t span_us = i + 1 < cells ? cell_us : t_us - from_us;
+        double after = tokens_at(seen, count, &at, from_us + span_us, gap_us);
+        double rate = (after - before) * 1e6 / (double)span_us;
+        bool young = span_us < cell_us / 4;
+        row->spark[i] = young ? NAN : (float)rate; /* NaN where either end is unknown */
         before = after;
     }
 }

@@ -175,7 +175,8 @@ Role engine_why(const Screen *screen, const EngineRow *row, char *buffer, size_t
     return ROLE_TEXT;
 }
 
-/* The newest value stands left of the head, the oldest right of it: only the head moves. */
+/* The newest value stands left of the head, the oldest right of it: only the head moves, and a
+ * value keeps its place (the reader's cells lie on whole multiples of their length). */
 static void draw_spark(const Draw *d, int x, int y, const Screen *screen, const EngineRow *row,
                        double most)
 {
@@ -184,7 +185,7 @@ static void draw_spark(const Draw *d, int x, int y, const Screen *screen, const 
     if (n <= 0 || n > VIEW_SPARK_MAX || most <= 0) {
         return;
     }
-    int head = (int)((screen->s->t_us / us) % n);
+    int head = (int)((screen->s->t_us - 1) / us % (n + 1));
     for (int i = 0; i < n; i++) {
         int place = (head + 1 + i) % (n + 1);
         float v = row->spark[i];
@@ -213,7 +214,10 @@ static double spark_most(const Snapshot *s)
             }
         }
     }
-    return most;
+    /* Rounded up to one of twelve steps a decade: a scale that moved with every value would
+     * change every graph of the table each second. */
+    double step = most > 0 ? ceil(log10(most) * 12) / 12 : 0;
+    return most > 0 ? pow(10, step) : 0;
 }
 
 /* Leaves columns out, the least needed first, until the sparkline or reason has its room. */
@@ -372,10 +376,14 @@ static void draw_grouped(const Draw *d, const Screen *screen, const bool shown[C
                                                       !m->groups[g].folded);
         cursor_line -= m->groups[g].first < place && m->groups[g].folded;
     }
-    int rows = d->r.h - 1;
+    int rows = lines > d->r.h - 1 ? d->r.h - 2 : d->r.h - 1;
     int top = scroll_top(cursor_line, lines, rows);
     double most = spark_most(screen->s);
     int line = 0;
+    if (lines > rows) {
+        draw_f(d, PREFIX, d->r.h - 1, ROLE_DIM, "-- lines %d to %d of %d --", top + 1, top + rows,
+               lines);
+    }
     for (int g = 0; g < m->group_count; g++) {
         const GroupLine *group = &m->groups[g];
         int end = g + 1 < m->group_count ? m->groups[g + 1].first : count;

@@ -117,8 +117,8 @@ static void add_steps(SegmentLine *line, const Screen *screen)
     text[0] = '\0';
     for (size_t i = 0; i < screen->s->steps.count && count < MEDIAN_MAX; i++) {
         const StepRow *row = &screen->s->steps.rows[i];
-        if (row->ended_us <= row->started_us) {
-            continue;
+        if (row->step < 0 || row->ended_us <= row->started_us) {
+            continue; /* the evaluation before training is no step */
         }
         all[count++] = (double)(row->ended_us - row->started_us) / US;
         if (count <= 5) {

@@ -54,7 +54,6 @@ static void draw_facts(const Draw *d, const Screen *screen)
 {
     const Model *m = screen->m;
     SegmentLine line = {.count = 0};
-    char a[FORMAT_MAX];
     const char *name = strrchr(m->log_path, '/');
     const char *filter = m->filter[m->focus];
     if (m->message[0]) {
@@ -84,9 +83,10 @@ static void draw_facts(const Draw *d, const Screen *screen)
     }
     segment_add(&line, 2, ROLE_DIM, "log %s", name ? name + 1 : m->log_path);
     segment_add(&line, 3, ROLE_DIM, "theme %s", m->theme);
-    segment_add(&line, 4, ROLE_DIM, "read in %s ms",
-                format_ratio((double)screen->s->read_us / 1000, a));
+    /* Whole milliseconds, and nothing behind it that would move. */
     segment_add(&line, 5, ROLE_DIM, "Esc clears, u undoes, Tab next pane, o zooms");
+    segment_add(&line, 6, ROLE_DIM, "read in %lld ms",
+                (long long)(screen->s->read_us + 999) / 1000);
     (void)segment_draw(d, 0, d->r.w, 3, &line);
 }
 

@@ -27,7 +27,7 @@ struct Term {
     Cell *cells;
     int w, h;
     int colours;
-    bool utf8, hung_up;
+    bool utf8, hung_up, test;
     TermMouse mouse;
     attr_t looks[ROLE_COUNT];
     int pairs[ROLE_COUNT];
@@ -213,6 +213,8 @@ Err term_open(Term **out, bool mouse, char *notice, size_t notice_size, Fault *f
     Term *term = xcalloc(1, sizeof *term);
     term->screen = screen;
     term->utf8 = utf8;
+    const char *test = getenv("ROLLTOP_TEST");
+    term->test = test && strcmp(test, "1") == 0;
     (void)raw();
     (void)noecho();
     (void)nonl();
@@ -271,10 +273,10 @@ void term_theme(Term *term, const Theme *theme)
 {
     for (int role = 0; role < ROLE_COUNT; role++) {
         Style style = theme_style(theme, (Role)role, term->colours);
-        bool coloured = style.fg != COLOUR_DEFAULT || style.bg != COLOUR_DEFAULT;
         term->looks[role] = attrs_of(style.attrs);
         term->pairs[role] = 0;
-        if (term->colours >= 8 && coloured &&
+        /* Default colours get a pair of their own too: pair 0 costs a reset of all attributes. */
+        if (term->colours >= 8 &&
             init_extended_pair(role + 1, style.fg, style.bg) == OK) {
             term->pairs[role] = role + 1;
         }
@@ -498,6 +500,15 @@ bool term_input_waits(const Term *term)
     struct pollfd waiting = {STDIN_FILENO, POLLIN, 0};
     (void)term;
     return poll(&waiting, 1, 0) > 0;
+}
+
+void term_ready(Term *term)
+{
+    if (term->test && !term_input_waits(term)) {
+        (void)fflush(stdout);
+        ssize_t ignored = write(STDOUT_FILENO, "\033]777;ready\a", 13);
+        (void)ignored;
+    }
 }
 
 void term_bell(Term *term)

@@ -31,6 +31,7 @@ typedef struct TermMouse {
 } TermMouse;
 TermMouse term_mouse(const Term *term);
 bool term_input_waits(const Term *term); /* a key is there, or the terminal is gone */
+void term_ready(Term *term); /* under ROLLTOP_TEST=1: tells a test that the frame is out */
 void term_bell(Term *term);
 void term_notify(Term *term, const char *text); /* a desktop notice by OSC 9 */
 /* Gives the screen to another program and takes it back, which repaints. */

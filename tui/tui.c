@@ -402,6 +402,9 @@ static void run(Tui *tui)
             read_log(tui);
             draw(tui);
         }
+        if (!tui->quit) {
+            term_ready(tui->term);
+        }
     }
 }
 
@@ -466,6 +469,7 @@ static void start(Tui *tui, bool ascii, const char *notice)
     tui->wall_minus_mono_us = clock_wall_us() - clock_mono_us();
     tui->next_tick_us = clock_mono_us() + TICK_US;
     draw(tui);
+    term_ready(tui->term);
 }
 
 Err tui_run(const TuiOptions *options, bool *stop_run, Fault *fault)
