@@ -251,12 +251,26 @@ static Err fill_fleet(RunPlan *plan, Fault *fault)
 
 /* ---- model and data ----------------------------------------------------------------------- */
 
-static Err check_model(RunPlan *plan, int64_t *bytes, Fault *fault)
+/* What prompts are checked against; quick, unlike the weights. */
+static Err open_model(RunPlan *plan, Fault *fault)
 {
     const RunFlags *f = plan->flags;
     if (!fs_is_dir(f->hf_checkpoint)) {
         return fault_set(fault, ERR_NOT_FOUND, "name a Hugging Face directory",
                          "--hf-checkpoint %s is not a directory", f->hf_checkpoint);
+    }
+    Err err = model_config_load(f->hf_checkpoint, &plan->model, fault);
+    return err ? err : tokenizer_load(f->hf_checkpoint, &plan->tokenizer, fault);
+}
+
+static Err check_model(RunPlan *plan, int64_t *bytes, Fault *fault)
+{
+    const RunFlags *f = plan->flags;
+    bool f32 = strcmp(f->publish_dtype, "f32") == 0;
+    bool bf16 = strcmp(f->publish_dtype, "bf16") == 0;
+    if (!f32 && !bf16 && strcmp(f->publish_dtype, "auto") != 0) {
+        return fault_set(fault, ERR_ARG, NULL, "--publish-dtype %s is none of auto, f32, bf16",
+                         f->publish_dtype);
     }
     Artifact artifact = {0};
     Err err = artifact_check(f->hf_checkpoint, NULL, 0.0, &artifact, fault);
@@ -264,30 +278,86 @@ static Err check_model(RunPlan *plan, int64_t *bytes, Fault *fault)
         return err;
     }
     int64_t parameters = model_parameter_count(&artifact.config);
-    bool f32 = strcmp(f->publish_dtype, "f32") == 0;
-    bool bf16 = strcmp(f->publish_dtype, "bf16") == 0;
-    if (!f32 && !bf16 && strcmp(f->publish_dtype, "auto") != 0) {
-        err = fault_set(fault, ERR_ARG, NULL, "--publish-dtype %s is none of auto, f32, bf16",
-                        f->publish_dtype);
-    }
     plan->config.publish_dtype =
         f32 || (!bf16 && artifact.config.dtype == MODEL_F32) ? MODEL_F32 : MODEL_BF16;
     int64_t policy = parameters * (plan->config.publish_dtype == MODEL_F32 ? 4 : 2);
     *bytes = policy * (f->keep_policies + 1) + parameters * 12 * STATES_AT_ONCE;
     artifact_free(&artifact);
-    Tokenizer *tokenizer = NULL;
-    err = err ? err : tokenizer_load(f->hf_checkpoint, &tokenizer, fault);
-    tokenizer_free(tokenizer);
+    return ERR_OK;
+}
+
+static bool same_model(const ModelConfig *a, const ModelConfig *b)
+{
+    return a->arch == b->arch && a->layers == b->layers && a->hidden == b->hidden &&
+           a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
+           a->ffn == b->ffn && a->vocab == b->vocab && a->tied == b->tied;
+}
+
+/* A directory that the trainer reads besides --hf-checkpoint: whole, and the same model. */
+static Err check_other_model(const RunPlan *plan, const char *flag, const char *dir, Fault *fault)
+{
+    Artifact artifact = {0};
+    Err err = artifact_check(dir, NULL, 0.0, &artifact, fault);
+    if (err == ERR_OK && !same_model(&artifact.config, &plan->model)) {
+        err = fault_set(fault, ERR_ARG, "give a checkpoint of the model that is served",
+                        "--%s %s and --hf-checkpoint %s are models of different shape", flag, dir,
+                        plan->flags->hf_checkpoint);
+    }
+    artifact_free(&artifact);
     return err;
 }
 
-/* Directories that the trainer reads besides --hf-checkpoint. */
-static Err check_other_models(const RunFlags *f, Fault *fault)
+static Err check_other_models(const RunPlan *plan, Fault *fault)
 {
-    ModelConfig config;
+    const RunFlags *f = plan->flags;
     bool reference = f->use_kl_loss || f->kl_coef != 0.0;
-    Err err = f->load ? model_config_load(f->load, &config, fault) : ERR_OK;
-    return err || !reference ? err : model_config_load(f->ref_load, &config, fault);
+    Err err = f->load ? check_other_model(plan, "load", f->load, fault) : ERR_OK;
+    return err || !reference ? err : check_other_model(plan, "ref-load", f->ref_load, fault);
+}
+
+static int64_t prompt_limit(const RunFlags *f)
+{
+    return f->max_prompt_len > 0    ? f->max_prompt_len
+           : f->max_context_len > 0 ? f->max_context_len - 1
+                                    : 0;
+}
+
+static Err no_room(const RunPlan *plan, int64_t row, const char *path, int64_t count,
+                   int64_t response, Fault *fault)
+{
+    return fault_set(fault, ERR_LIMIT,
+                     count == 0 ? "remove the row"
+                                : "lower --rollout-max-response-len, or drop long prompts with "
+                                  "--rollout-max-prompt-len",
+                     "prompt %lld of %s has %lld tokens; with %lld of response it does not fit "
+                     "into the model's %d positions",
+                     (long long)row, path, (long long)count, (long long)response,
+                     plan->model.max_positions);
+}
+
+/* Every prompt that is not dropped for its length must leave room for its response. */
+static Err check_prompts(const RunPlan *plan, const DataSource *data, const char *path,
+                         int64_t response, Fault *fault)
+{
+    int64_t limit = prompt_limit(plan->flags);
+    int64_t kept = 0;
+    for (int64_t i = 0; i < data_count(data); i++) {
+        TokenIds ids = {0};
+        Err err = tokenizer_encode(plan->tokenizer, data_row(data, i)->prompt, &ids, fault);
+        int64_t count = (int64_t)ids.count;
+        token_ids_free(&ids);
+        if (err != ERR_OK) {
+            return err;
+        }
+        bool keep = limit == 0 || count <= limit;
+        kept += keep;
+        if (keep && (count == 0 || count + response > plan->model.max_positions)) {
+            return no_room(plan, i, path, count, response, fault);
+        }
+    }
+    return kept > 0 ? ERR_OK
+                    : fault_set(fault, ERR_ARG, "give a longer --rollout-max-prompt-len",
+                                "no prompt of %s is short enough", path);
 }
 
 static Err check_data(RunPlan *plan, Fault *fault)
@@ -303,7 +373,11 @@ static Err check_data(RunPlan *plan, Fault *fault)
         return err;
     }
     int64_t rows = data_count(data);
+    err = check_prompts(plan, data, f->prompt_data, f->max_response_len, fault);
     data_free(data);
+    if (err != ERR_OK) {
+        return err;
+    }
     c->loop.num_steps = f->num_rollout_given ? f->num_rollout
                                              : rows / f->rollout_batch_size * f->num_epoch;
     if (rows == 0 || (!f->num_rollout_given && c->loop.num_steps == 0)) {
@@ -321,8 +395,10 @@ static Err check_data(RunPlan *plan, Fault *fault)
     c->eval_data.label_key = f->eval_label_key ? f->eval_label_key : f->label_key;
     data = NULL;
     err = data_open(&c->eval_data, &data, fault);
-    if (err == ERR_OK && data_count(data) == 0) {
-        err = fault_set(fault, ERR_ARG, NULL, "%s has no prompts", c->eval_data.path);
+    if (err == ERR_OK) {
+        err = check_prompts(plan, data, c->eval_data.path,
+                            f->eval_max_response_len > 0 ? f->eval_max_response_len
+                                                         : f->max_response_len, fault);
     }
     data_free(data);
     return err;
@@ -355,9 +431,11 @@ static Err fill_sampling(RunPlan *plan, Fault *fault)
     plan->stop_ids = xcalloc(f->stop_token_ids.count + 1, sizeof *plan->stop_ids);
     for (size_t i = 0; i < f->stop_token_ids.count && err == ERR_OK; i++) {
         int64_t id = 0;
-        if (!str_to_i64(str_from(f->stop_token_ids.items[i]), &id) || id < 0 || id > INT32_MAX) {
-            err = fault_set(fault, ERR_ARG, NULL, "--rollout-stop-token-ids %s is no token id",
-                            f->stop_token_ids.items[i]);
+        if (!str_to_i64(str_from(f->stop_token_ids.items[i]), &id) || id < 0 ||
+            id >= plan->model.vocab) {
+            err = fault_set(fault, ERR_ARG, NULL,
+                            "--rollout-stop-token-ids %s is no token of a vocabulary of %d",
+                            f->stop_token_ids.items[i], plan->model.vocab);
         }
         plan->stop_ids[i] = (int32_t)id;
     }
@@ -367,9 +445,7 @@ static Err fill_sampling(RunPlan *plan, Fault *fault)
     c->rollout_batch_size = f->rollout_batch_size;
     c->rollout_seed = f->rollout_seed;
     c->concurrency = f->concurrency;
-    c->max_prompt_len = f->max_prompt_len > 0 ? f->max_prompt_len
-                        : f->max_context_len > 0 ? f->max_context_len - 1
-                                                 : 0;
+    c->max_prompt_len = prompt_limit(f);
     return err;
 }
 
@@ -394,7 +470,13 @@ static void fill_training(RunPlan *plan)
                                        : 0;
     c->trainer.max_tokens_per_pass = f->max_tokens_per_gpu > 0 ? (int)f->max_tokens_per_gpu : 8192;
     c->trainer.bf16_weights = c->publish_dtype == MODEL_BF16;
-    c->trainer.bf16_weights = c->publish_dtype == MODEL_BF16;
+    if (c->trainer.bf16_weights) { /* nothing is lost, and half the memory is enough */
+        size_t n = 0;
+        while (plan->engine_extra[n]) {
+            n++;
+        }
+        plan->engine_extra[n] = "--bf16";
+    }
     c->trainer.seed = (uint64_t)f->seed;
     c->keep_policies = f->keep_policies;
     c->norm_jump = f->norm_jump;
@@ -460,6 +542,27 @@ static Err fill_names(RunPlan *plan, const char *kind, Fault *fault)
     return ERR_OK;
 }
 
+/* The directory that a flag names is there, or can be made. */
+static Err check_makeable(const char *flag, const char *path, Fault *fault)
+{
+    char *place = xstrdup(path);
+    while (!fs_exists(place) && strcmp(place, ".") != 0 && strcmp(place, "/") != 0) {
+        char *up = parent_of(place);
+        free(place);
+        place = up;
+    }
+    Err err = ERR_OK;
+    if (!fs_is_dir(place)) {
+        err = fault_set(fault, ERR_ARG, "name a directory", "--%s %s: %s is not a directory", flag,
+                        path, place);
+    } else if (access(place, W_OK) != 0) {
+        err = fault_set_sys(fault, ERR_IO, errno, "name another place",
+                            "--%s %s: %s cannot be written", flag, path, place);
+    }
+    free(place);
+    return err;
+}
+
 static Err check_places(RunPlan *plan, Fault *fault)
 {
     const RunFlags *f = plan->flags;
@@ -479,7 +582,7 @@ static Err check_places(RunPlan *plan, Fault *fault)
                             "the log's directory %s cannot be written", folder);
     }
     free(folder);
-    return err;
+    return err != ERR_OK || !f->save ? err : check_makeable("save", f->save, fault);
 }
 
 static Err check_room(const RunPlan *plan, int64_t bytes, Fault *fault)
@@ -517,10 +620,11 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     err = err ? err : fill_fleet(plan, fault);
     err = err ? err : fill_names(plan, kind, fault);
     err = err ? err : check_places(plan, fault);
+    err = err ? err : open_model(plan, fault);
     err = err ? err : check_data(plan, fault);
     err = err ? err : fill_sampling(plan, fault);
     err = err ? err : check_model(plan, &bytes, fault);
-    err = err ? err : check_other_models(flags, fault);
+    err = err ? err : check_other_models(plan, fault);
     err = err ? err : check_room(plan, bytes, fault);
     if (err != ERR_OK) {
         return err;
@@ -546,6 +650,7 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
 
 void run_plan_free(RunPlan *plan)
 {
+    tokenizer_free(plan->tokenizer);
     free(plan->log_path);
     free(plan->work_dir);
     free(plan->socket_path);

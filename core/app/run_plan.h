@@ -5,11 +5,15 @@
 
 #include "core/app/run_flags.h"
 #include "core/loop/run_config.h"
+#include "core/model/config.h"
+#include "core/model/tokenizer.h"
 
 typedef struct RunPlan {
     RunFlags *flags;   /* borrowed */
     RunConfig config;  /* points into flags, argv and the members below */
     char *log_path, *work_dir, *socket_path, *run_id, *program, *user, *rollout_url, *bearer;
+    ModelConfig model; /* of --hf-checkpoint */
+    Tokenizer *tokenizer;
     char *addrs_text;  /* DYNAMO_ENGINE_ADDRS, cut in place */
     const char **addrs;
     const char **stop;

@@ -66,7 +66,7 @@ static void on_exit_trainer(const char *how, void *user)
 Err driver_trainer_start(Driver *d, Fault *fault)
 {
     if (!d->trainer_dir) {
-        d->trainer_dir = xstrdup(d->config->hf_checkpoint);
+        d->trainer_dir = xstrdup(d->config->trainer.load_dir);
     }
     TrainerConfig config = d->config->trainer;
     config.load_dir = d->trainer_dir;

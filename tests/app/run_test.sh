@@ -30,8 +30,32 @@ wait_for() { # SECONDS COMMAND…
 sql "$T/a.db" "select count(*) n from step where step=-1 and eval_reward_mean is not null" |
     grep -q '"n":1' || fail "an eval before training"
 
-# A run on that checkpoint; every part is killed once.
+# What only shows with a tokenizer and weights is refused before anything starts, too.
 B=$T/a.db.d/task
+refuse() { # WORDS extra flags
+    words=$1
+    shift
+    "$R" run --headless --log "$T/no.db" --hf-checkpoint "$B/base" --prompt-data "$B/train.jsonl" \
+        --label-key label --rm-type digits --rollout-batch-size 2 --num-rollout 1 \
+        --local-engines 1 "$@" >"$T/no.out" 2>&1 </dev/null
+    [ $? -eq 2 ] || fail "status 2: $*"
+    grep -qF -- "$words" "$T/no.out" || { fail "it says \"$words\""; cat "$T/no.out"; }
+    [ "$(wc -l <"$T/no.out")" -eq 1 ] || fail "one line: $*"
+    ls "$T" | grep -q '^no\.db' && fail "a refused run leaves something: $*"
+    return 0
+}
+short="--rollout-max-response-len 16"
+refuse "does not fit into the model's" --rollout-max-response-len 100000
+refuse "is short enough" $short --rollout-max-prompt-len 1
+refuse "is no token of a vocabulary of" $short --rollout-stop-token-ids 99999999
+refuse "is not a directory" $short --save "$B/train.jsonl/x" --save-interval 1
+cp -r "$B/base" "$T/cut"
+head -c 20000 "$B/base/model.safetensors" >"$T/cut/model.safetensors"
+refuse "cut/model.safetensors" $short --load "$T/cut"
+refuse "models of different shape" $short --load "$ROLLTOP_SOURCE/tests/data/golden-qwen3/untied"
+refuse "cut/model.safetensors" $short --use-kl-loss --ref-load "$T/cut"
+
+# A run on that checkpoint; every part is killed once.
 start() { # extra flags
     "$R" run --headless --log "$T/b.db" --run-id killed "$@" >>"$T/out2" 2>&1 </dev/null &
     core=$!
