@@ -84,6 +84,7 @@ void engine_parse_metrics(Str body, EngineAnswer *answer)
         }
     }
     for (size_t i = 0; i < SERIES_COUNT; i++) {
+        seen[i] = seen[i] && isfinite(values[i]); /* a sum that overflows is no figure */
         if (seen[i] && !(i == SERIES_GENERATED && seen[SERIES_DECODE])) {
             memcpy((char *)answer + series[i].offset, &values[i], sizeof values[i]);
         }

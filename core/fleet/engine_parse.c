@@ -222,6 +222,13 @@ static void add_load(const cJSON *one, EngineAnswer *a)
     a->known_running = a->known_running || json_get(one, "num_waiting_reqs") != NULL;
 }
 
+static bool finite_loads(const EngineAnswer *a)
+{
+    return isfinite(a->running) && isfinite(a->waiting) && isfinite(a->used_tokens)
+           && isfinite(a->token_usage) && isfinite(a->gen_throughput)
+           && isfinite(a->cache_hit_rate);
+}
+
 static void parse_loads(const cJSON *tree, const char *where, EngineAnswer *a)
 {
     const cJSON *list = cJSON_IsArray(tree) ? tree : json_get(tree, "loads");
@@ -231,6 +238,9 @@ static void parse_loads(const cJSON *tree, const char *where, EngineAnswer *a)
     }
     if (!a->known_running) {
         bad_reply(a, where, "no load figures in it");
+    } else if (!finite_loads(a)) {
+        a->known_running = false;
+        bad_reply(a, where, "load figures that are no numbers");
     } else {
         ok(a);
     }

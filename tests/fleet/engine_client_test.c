@@ -305,6 +305,24 @@ static void calls_over_http(void)
     raw_server_stop(&server);
 }
 
+/* Figures whose sum overflows are no figures. */
+static void overflowing_figures(void)
+{
+    engine_parse_reply(ENGINE_METRICS, HTTP_END_OK, 200,
+                       STR("sglang:num_running_reqs{r=\"0\"} 1.7e308\n"
+                           "sglang:num_running_reqs{r=\"1\"} 1.7e308\n"
+                           "sglang:generation_tokens_total 5\n"), &answer);
+    CHECK_I64(answer.err, ERR_OK);
+    CHECK(!answer.known_running && answer.known_tokens);
+    CHECK_NEAR(answer.gen_tokens_total, 5, 0);
+    CHECK_NEAR(answer.running, 0, 0);
+    engine_parse_reply(ENGINE_LOADS, HTTP_END_OK, 200,
+                       STR("{\"loads\":[{\"num_running_reqs\":1.7e308,\"num_waiting_reqs\":0},"
+                           "{\"num_running_reqs\":1.7e308,\"num_waiting_reqs\":0}]}"), &answer);
+    CHECK_I64(answer.err, ERR_FORMAT);
+    CHECK(!answer.known_running);
+}
+
 /* With both keys set each is refused on the other's routes (sglang-api 2.3). */
 static void each_route_takes_its_own_key(void)
 {
@@ -364,6 +382,7 @@ int main(void)
     RUN(success_must_be_said);
     RUN(damaged_replies);
     RUN(calls_over_http);
+    RUN(overflowing_figures);
     RUN(each_route_takes_its_own_key);
     RUN(what_kills_an_engine_is_never_sent);
     captures_free(&captures);

@@ -58,23 +58,75 @@ static size_t mutate(Rng *rng, uint8_t *input, size_t n)
     return n;
 }
 
+static size_t seed_count(void)
+{
+    size_t count = 0;
+    const uint8_t *data = NULL;
+    size_t size = 0;
+    while (fuzz_seeds[count]) {
+        count++;
+    }
+    for (size_t i = 0; fuzz_recorded && fuzz_recorded(i, &data, &size); i++) {
+        count++;
+    }
+    return count;
+}
+
+static size_t seed_copy(size_t number, uint8_t *out)
+{
+    size_t written = 0;
+    size_t n = 0;
+    const uint8_t *data = NULL;
+    while (fuzz_seeds[written] && written < number) {
+        written++;
+    }
+    if (fuzz_seeds[written]) {
+        n = strlen(fuzz_seeds[written]);
+        data = (const uint8_t *)fuzz_seeds[written];
+    } else if (!fuzz_recorded(number - written, &data, &n)) {
+        return 0;
+    }
+    n = n < INPUT_MAX ? n : INPUT_MAX;
+    memcpy(out, data, n);
+    return n;
+}
+
+/* One file a seed, as libFuzzer takes them. */
+static int write_corpus(const char *folder, size_t seeds, uint8_t *input)
+{
+    for (size_t i = 0; i < seeds; i++) {
+        char path[4096];
+        size_t n = seed_copy(i, input);
+        int length = snprintf(path, sizeof path, "%s/%04zu", folder, i);
+        FILE *file = length > 0 && (size_t)length < sizeof path ? fopen(path, "wb") : NULL;
+        if (!file || fwrite(input, 1, n, file) != n || fclose(file) != 0) {
+            fprintf(stderr, "cannot write %s\n", path);
+            return 1;
+        }
+    }
+    printf("%zu files in %s\n", seeds, folder);
+    return 0;
+}
+
+/* NAME_fuzz [RUNS], or NAME_fuzz --corpus DIR */
 int main(int argc, char **argv)
 {
-    long runs = argc > 1 ? strtol(argv[1], NULL, 10) : RUNS;
-    size_t seeds = 0;
-    while (fuzz_seeds[seeds]) {
-        seeds++;
-    }
+    const bool corpus = argc == 3 && strcmp(argv[1], "--corpus") == 0;
+    long runs = argc > 1 && !corpus ? strtol(argv[1], NULL, 10) : RUNS;
+    size_t seeds = seed_count();
     Rng rng;
     rng_seed(&rng, 20260314);
     uint8_t *input = malloc(INPUT_MAX);
     if (!input) {
         return 1;
     }
+    if (corpus) {
+        int status = write_corpus(argv[2], seeds, input);
+        free(input);
+        return status;
+    }
     for (long run = 0; run < runs; run++) {
-        const char *seed = fuzz_seeds[(size_t)run % seeds];
-        size_t n = strlen(seed);
-        memcpy(input, seed, n);
+        size_t n = seed_copy((size_t)run % seeds, input);
         if ((size_t)run >= seeds) { /* the seeds themselves come first, as they are */
             n = mutate(&rng, input, n);
         }

@@ -4,12 +4,17 @@
 #ifndef ROLLTOP_TESTS_FUZZ_H
 #define ROLLTOP_TESTS_FUZZ_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Seeds for driver.c, NULL-terminated; lengths by strlen unless `lengths` says otherwise. */
+/* Seeds for driver.c, NULL-terminated. */
 extern const char *const fuzz_seeds[];
+
+/* More of them, where a target has recorded bytes; by position, false behind the last one. A
+ * target that does not define it has none. What it gives is valid until the next call. */
+bool fuzz_recorded(size_t position, const uint8_t **data, size_t *size) __attribute__((weak));
 
 #endif
