@@ -74,10 +74,6 @@ static void *write_on(void *arg)
 static bool open_log(void)
 {
     Fault fault = {0};
-    if (!mkdtemp(folder)) {
-        return false;
-    }
-    (void)snprintf(log_path, sizeof log_path, "%s/run.db", folder);
     if (store_open(log_path, NULL, &store, &fault) != ERR_OK) {
         fault_print(&fault);
         return false;
@@ -449,14 +445,25 @@ static void budgets(void)
     (void)pthread_join(writer, NULL);
 }
 
-int main(void)
+/* With "write FILE" it only writes such a log: for the test in tmux. */
+int main(int argc, char **argv)
 {
+    if (argc == 3 && strcmp(argv[1], "write") == 0) {
+        (void)snprintf(log_path, sizeof log_path, "%s", argv[2]);
+        bool written = open_log();
+        store_close(store);
+        return written ? 0 : 1;
+    }
     if (!known_terminal("xterm-256color")) {
         printf("skipped: terminfo does not know xterm-256color here\n");
         return 77;
     }
     (void)setlocale(LC_CTYPE, "C.UTF-8"); /* for wcwidth in the parser */
     (void)signal(SIGPIPE, SIG_IGN);
+    if (!mkdtemp(folder)) {
+        return 1;
+    }
+    (void)snprintf(log_path, sizeof log_path, "%s/run.db", folder);
     if (!open_log()) {
         return 1;
     }

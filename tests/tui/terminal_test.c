@@ -5,6 +5,7 @@
 #include "core/net/ctl.h"
 #include "store/store.h"
 #include "tests/harness.h"
+#include "tui/plain.h"
 #include "tui/tui.h"
 
 #include <curses.h>
@@ -137,7 +138,7 @@ static void stop_core(void)
 
 typedef struct Child {
     pid_t pid;
-    int fd;
+    int fd, in; /* in: 0 when the terminal takes the keys */
     size_t n, mark; /* mark: where expect() goes on */
     char *out;
 } Child;
@@ -201,7 +202,7 @@ static bool expect(Child *child, const char *word)
 
 static void type(Child *child, const char *keys)
 {
-    ssize_t ignored = write(child->fd, keys, strlen(keys));
+    ssize_t ignored = write(child->in ? child->in : child->fd, keys, strlen(keys));
     (void)ignored;
 }
 
@@ -276,6 +277,92 @@ static void acts_and_sees_the_effect(void)
     int status = end(&child);
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     CHECK(strstr(child.out, "stop 1]") != NULL);
+    free(child.out);
+}
+
+/* The same console in plain lines, through pipes: no escape sequence, one line a change, the same
+ * questions, and nothing is sent without the right word after the question. */
+static Child start_plain(void)
+{
+    int to[2];
+    int from[2];
+    Child child = {.out = calloc(1, OUTPUT_MAX)};
+    if (pipe(to) != 0 || pipe(from) != 0) {
+        CHECK(false);
+        return child;
+    }
+    fflush(stdout);
+    child.pid = fork();
+    if (child.pid == 0) {
+        Fault fault = {0};
+        TuiOptions options = {.log_path = log_path, .control_socket = socket_path,
+                              .control = true, .user = "tester"};
+        (void)close(to[1]);
+        (void)close(from[0]);
+        FILE *out = fdopen(from[1], "w");
+        _exit(plain_run(&options, to[0], out, NULL, &fault) == ERR_OK ? 0 : 1);
+    }
+    (void)close(to[0]);
+    (void)close(from[1]);
+    child.fd = from[0];
+    child.in = to[1];
+    return child;
+}
+
+static void got_nothing(const char *what)
+{
+    pthread_mutex_lock(&core.lock);
+    CHECK(strstr(core.got, what) == NULL);
+    pthread_mutex_unlock(&core.lock);
+}
+
+static void plain_lines(void)
+{
+    pthread_mutex_lock(&core.lock);
+    core.got[0] = '\0';
+    pthread_mutex_unlock(&core.lock);
+    Child child = start_plain();
+    CHECK(expect(&child, "run ptyrun, live"));
+    CHECK(expect(&child, "3 engines"));
+    type(&child, "engines\n");
+    CHECK(expect(&child, "eng-01: DEAD for"));
+    type(&child, "events\n");
+    CHECK(expect(&child, "hostile"));
+    CHECK(expect(&child, "newest of"));
+    type(&child, "restart eng-02\n02\n"); /* the word came before the question */
+    CHECK(expect(&child, "type 02 to restart"));
+    CHECK(expect(&child, "typed before the question"));
+    got_nothing("restart");
+    type(&child, "restart eng-02 reason memory errors\n");
+    CHECK(expect(&child, "restart eng-02, level 2"));
+    CHECK(expect(&child, "calls: SIGTERM, start, update"));
+    CHECK(expect(&child, "type 02 to restart"));
+    clock_sleep_us(400000);
+    type(&child, "0\n");
+    CHECK(expect(&child, "cancelled"));
+    got_nothing("restart");
+    type(&child, "restart eng-02 reason memory errors\n");
+    CHECK(expect(&child, "type 02 to restart"));
+    clock_sleep_us(400000);
+    type(&child, "02\n");
+    CHECK(expect(&child, "RESTARTED-IT"));
+    child.mark = 0;
+    CHECK(expect(&child, "restart eng-02 done: started again"));
+    pthread_mutex_lock(&core.lock);
+    CHECK(strstr(core.got, "\"target\":{\"engine\":\"eng-02\"}") != NULL);
+    CHECK(strstr(core.got, "\"reason\":\"memory errors\"") != NULL);
+    pthread_mutex_unlock(&core.lock);
+    type(&child, "stop\n");
+    CHECK(expect(&child, ":arm 5m"));
+    type(&child, "nonsense\n");
+    CHECK(expect(&child, "no command 'nonsense'"));
+    type(&child, "go -20s\n");
+    CHECK(expect(&child, "replay of"));
+    type(&child, "quit\n");
+    CHECK(strchr(child.out, '\x1b') == NULL);
+    int status = end(&child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    (void)close(child.in);
     free(child.out);
 }
 
@@ -383,6 +470,7 @@ int main(void)
     }
     RUN(looks_and_leaves);
     RUN(acts_and_sees_the_effect);
+    RUN(plain_lines);
     RUN(resizes);
     RUN(suspends);
     RUN(every_signal_restores);

@@ -1,0 +1,90 @@
+#!/bin/sh
+# The console as a user has it: in tmux, on a log of its own, with a configuration, resized,
+# suspended and brought back; and what a dumb terminal gets.
+# Skips (77) in plain words where tmux is missing.
+set -u
+if ! command -v tmux >/dev/null 2>&1; then
+    echo "skipped: tmux is not installed"
+    exit 77
+fi
+rolltop=${ROLLTOP:?}
+folder=$(mktemp -d /tmp/rolltop-tmux-XXXXXX) || exit 1
+socket="$folder/tmux"
+failed=0
+finish() {
+    tmux -S "$socket" kill-server 2>/dev/null
+    rm -rf "$folder"
+}
+trap finish EXIT
+mux() { tmux -S "$socket" "$@"; }
+screen() { mux capture-pane -p; }
+# Waits until the pane shows the words, 20 s at most.
+expect() {
+    n=0
+    while [ $n -lt 200 ]; do
+        screen | grep -qF -- "$1" && return 0
+        n=$((n + 1))
+        sleep 0.1
+    done
+    echo "no '$1' on the screen:"
+    screen
+    failed=1
+    return 1
+}
+absent() {
+    if screen | grep -qF -- "$1"; then
+        echo "'$1' is still on the screen"
+        failed=1
+    fi
+}
+export HOME="$folder" XDG_CONFIG_HOME="$folder" LC_ALL=C.UTF-8
+mkdir -p "$folder/rolltop"
+printf '[view slow]\npane = tail\nzoom = on\n[keys]\nfreeze = ctrl-f\n' >"$folder/rolltop/console.ini"
+"$(dirname "$rolltop")/tests/tui_pty_test" write "$folder/run.db" || exit 1
+mux -f /dev/null new-session -d -x 120 -y 40 "PS1='shell> ' exec sh -i"
+expect "shell>" || exit 1
+mux send-keys "$rolltop replay $folder/run.db" Enter
+expect "<< REPLAY" || exit 1
+expect "ENGINES"
+mux send-keys '?'
+expect "HELP"
+mux send-keys / freeze
+expect "ctrl-f"                         # the key as it was bound
+mux send-keys Escape
+mux send-keys w                         # the named view
+expect "LONG TAIL"
+absent "1 ENGINES"
+mux send-keys m                         # names this moment, in a file beside the log
+expect "name this moment"
+mux send-keys here Enter
+expect "named 'here'"
+[ -f "$folder/run.db.marks" ] || { echo "no side file of moments"; failed=1; }
+for size in 80x24 60x16 44x9 200x60 120x40; do
+    mux resize-window -x "${size%x*}" -y "${size#*x}"
+    if [ "$size" = 44x9 ]; then
+        expect "window 44x9"
+    else
+        expect "LONG TAIL"
+    fi
+done
+mux send-keys Escape Escape
+expect "ENGINES"
+mux send-keys C-z                       # suspend, change the size meanwhile, come back
+expect "Stopped"
+absent "REPLAY"
+mux resize-window -x 100 -y 30
+mux send-keys fg Enter
+expect "<< REPLAY"
+mux send-keys 4
+expect "4 EVENTS"
+mux send-keys q
+expect "shell>"
+absent "REPLAY"
+mux send-keys "TERM=dumb $rolltop replay $folder/run.db" Enter
+expect "lines instead of a screen"
+expect "help lists the commands"
+mux send-keys "engine eng-05" Enter
+expect "eng-05: DEAD"
+mux send-keys quit Enter
+[ $failed -eq 0 ] && echo "tmux: ok"
+exit $failed
