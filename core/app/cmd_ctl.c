@@ -19,6 +19,7 @@ static void help_ctl(const FlagSpec *specs, size_t count)
     fputs("usage: rolltop ctl COMMAND [TARGET] [FLAGS]\n\n"
           "  pause, resume        the run, or one engine\n"
           "  update               send the committed policy again: to all, or to one engine\n"
+          "  update --to VERSION  bring every engine to a kept policy\n"
           "  restart TARGET       an engine, frontend or trainer\n"
           "  cordon, uncordon E   an engine finishes what it runs and takes nothing new\n"
           "  abort SAMPLE         close one sample in flight; it is generated again\n"

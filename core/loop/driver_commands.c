@@ -3,6 +3,7 @@
  * log goes on to "done" when the effect is seen. */
 #include "core/loop/driver_private.h"
 
+#include "core/base/fs.h"
 #include "core/base/json.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 typedef struct Command {
     Driver *d;
     CtlRequest *request; /* NULL: from a signal */
-    int64_t id, sample;
+    int64_t id, sample, version; /* version: of update, 0 the committed one */
     int engine;     /* slot; -1: the run */
     bool all, trainer, frontend;
     char verb[16], who[128], target[DISCOVER_ADDRESS], reason[256];
@@ -145,6 +146,30 @@ static void do_engine_leave(Command *c, bool drain)
     answer(c, ok, ok ? "accepted" : "refused", words);
 }
 
+/* Is that version on disk? If not, the refusal names those that are. */
+static bool version_kept(const Command *c)
+{
+    char *dir = driver_path(c->d, "policies", "v", c->version);
+    bool there = fs_is_dir(dir);
+    free(dir);
+    char words[192] = "";
+    size_t n = 0;
+    for (int64_t v = loop_committed(c->d->loop) + 8; v >= 0 && !there && n < 120; v--) {
+        char *other = driver_path(c->d, "policies", "v", v);
+        if (fs_is_dir(other)) {
+            n += (size_t)snprintf(words + n, sizeof words - n, " v%lld", (long long)v);
+        }
+        free(other);
+    }
+    if (!there) {
+        char why[256];
+        (void)str_format(why, sizeof why, "v%lld is not kept; there are%s (--keep-policies)",
+                         (long long)c->version, words[0] ? words : " none");
+        answer(c, false, "refused", why);
+    }
+    return there;
+}
+
 static void do_update(Command *c)
 {
     Driver *d = c->d;
@@ -161,13 +186,25 @@ static void do_update(Command *c)
         answer(c, true, "accepted", "it is given the committed policy and verified");
         return;
     }
+    if (c->version > 0 && !version_kept(c)) {
+        return;
+    }
+    if (driver_syncing(d) && c->version > 0) {
+        answer(c, false, "refused", "a policy update is under way; ask again when it is over");
+        return;
+    }
     if (driver_syncing(d)) {
         answer(c, true, "done", "an update is under way; it brings every engine to one policy");
         return;
     }
     d->again_command = c->id;
-    answer(c, true, "accepted", "the committed policy is sent to every engine again");
-    driver_feed(d, LOOP_EV_UPDATE, false, NULL);
+    char words[96] = "the committed policy is sent to every engine again";
+    if (c->version > 0) {
+        (void)str_format(words, sizeof words, "every engine is brought to v%lld",
+                         (long long)c->version);
+    }
+    answer(c, true, "accepted", words);
+    driver_feed_event(d, &(LoopEvent){.kind = LOOP_EV_UPDATE, .version = c->version});
 }
 
 static void do_restart(Command *c)
@@ -403,6 +440,7 @@ void driver_on_control(CtlRequest *request, const cJSON *body, const CtlPeer *pe
     (void)str_format(c->verb, sizeof c->verb, "%s", verb);
     (void)str_format(c->who, sizeof c->who, "%s (pid %d)", peer->user, (int)peer->pid);
     (void)str_format(c->reason, sizeof c->reason, "%.200s", json_string(body, "reason", ""));
+    c->version = json_i64(body, "version", 0);
     if (!read_target(c, body, why, sizeof why)) {
         reply(request, false, 0, why);
         free(c);

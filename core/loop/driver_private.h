@@ -23,6 +23,7 @@ enum {
     DRIVER_SLOW_TICK_MS = 1000,
     DRIVER_JOBS_MAX = 64,     /* transactions at once: the fleet's and fences */
     DRIVER_CANARY_TOKENS = 64,
+    DRIVER_KEPT_CANARIES = 64, /* newest versions whose canary is known */
     DRIVER_GRACE_MS = 3000,   /* for children at the end */
     DRIVER_START_TRIES = 4,   /* of a part that has never come up */
     DRIVER_LOST_FACTOR = 5,   /* times --startup-timeout without a part ends a run */
@@ -114,6 +115,12 @@ typedef struct DurableQueue { /* waits in order of ticket */
 
 typedef enum TrainerStage { TRAINER_DOWN, TRAINER_STARTING, TRAINER_READY } TrainerStage;
 
+typedef struct KeptCanary { /* what the trainer's forward pass said of one version */
+    int64_t version;
+    int count; /* 0: nothing kept here */
+    float logp[DRIVER_CANARY_TOKENS];
+} KeptCanary;
+
 typedef struct PhaseSpells { /* the newest closed spells of one phase, for its median */
     double seconds[32];
     int count;
@@ -175,10 +182,12 @@ struct Driver {
     Artifact committed_artifact, pending_artifact;
     bool has_artifact, has_pending;
     int64_t publishing; /* version that the trainer writes */
+    KeptCanary kept[DRIVER_KEPT_CANARIES];
+    int kept_next;
     int32_t canary[DRIVER_CANARY_TOKENS];
     int canary_count;
-    float canary_logp[DRIVER_CANARY_TOKENS], committed_logp[DRIVER_CANARY_TOKENS];
-    int canary_logps, committed_logps;
+    float canary_logp[DRIVER_CANARY_TOKENS];
+    int canary_logps;
 
     int64_t next_sample, next_group, next_txn, next_command, next_phase, session;
     int64_t phase_id, phase_began_us, step_began_us, step_version;

@@ -272,6 +272,18 @@ static void leave_out(Driver *d, int engine, int64_t now_us)
     }
 }
 
+/* The newest word of the trainer on that version; NULL: it was before this core, or too long ago. */
+static const KeptCanary *kept_canary(const Driver *d, int64_t version)
+{
+    for (int back = 1; back <= DRIVER_KEPT_CANARIES && back <= d->kept_next; back++) {
+        const KeptCanary *kept = &d->kept[(d->kept_next - back) % DRIVER_KEPT_CANARIES];
+        if (kept->count > 0 && kept->version == version) {
+            return kept;
+        }
+    }
+    return NULL;
+}
+
 static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const char *why)
 {
     SyncJob *job = xcalloc(1, sizeof *job);
@@ -305,14 +317,13 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
                         .canary_tolerance = exact ? 0.05F : 0.3F};
     job->txn = txn_new(&config, ids, job->count);
     free(ids);
-    bool is_new = to != job->from;
-    const float *expected = is_new ? d->canary_logp : d->committed_logp;
-    int expected_count = is_new ? d->canary_logps : d->committed_logps;
-    if (expected_count > 0) {
-        txn_expect(job->txn, expected, expected_count);
+    const KeptCanary *there = kept_canary(d, to);
+    const KeptCanary *back = kept_canary(d, job->from);
+    if (there) {
+        txn_expect(job->txn, there->logp, there->count);
     }
-    if (job->from >= 0 && d->committed_logps > 0) {
-        txn_expect_back(job->txn, d->committed_logp, d->committed_logps);
+    if (back) {
+        txn_expect_back(job->txn, back->logp, back->count);
     }
     TxnFact fact = {.txn = job->id, .t_us = clock_wall_us(), .from_version = job->from,
                     .to_version = to, .command = again ? d->again_command : 0,

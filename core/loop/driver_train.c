@@ -280,6 +280,10 @@ static void on_scored(const TrainerReply *reply, void *user)
     if (reply->err == ERR_OK && reply->logprob_count <= DRIVER_CANARY_TOKENS) {
         d->canary_logps = (int)reply->logprob_count;
         memcpy(d->canary_logp, reply->logprobs, reply->logprob_count * sizeof(float));
+        KeptCanary *kept = &d->kept[d->kept_next++ % DRIVER_KEPT_CANARIES];
+        kept->version = d->publishing;
+        kept->count = d->canary_logps;
+        memcpy(kept->logp, d->canary_logp, sizeof kept->logp);
     } else if (reply->err == ERR_NET) {
         give_up(d, LOOP_EV_PUBLISH_FAILED, reply, false);
         return;
@@ -347,8 +351,6 @@ void driver_committed(Driver *d, int64_t version)
         d->has_artifact = true;
         d->has_pending = false;
     }
-    d->committed_logps = d->canary_logps;
-    memcpy(d->committed_logp, d->canary_logp, sizeof d->committed_logp);
     char *folder = fs_join(d->config->work_dir, "policies");
     DIR *dir = opendir(folder);
     for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {

@@ -26,7 +26,9 @@ struct Loop {
     bool primed;      /* the first policy is on the engines: steps may begin */
     bool eval_before; /* the evaluation before step 0 is the one under way or next */
     Activity now, next;
-    bool again; /* an operator's re-send runs beside `now` */
+    bool again; /* an operator's re-send runs beside `now` … */
+    int64_t again_version; /* … of this policy */
+    bool anew;  /* what is generated under the policy before it: cancelled, begins anew */
     bool paused, gate_closed, parts, stopping, finished, reached;
     int tries; /* of `now` so far */
     int64_t committed, version; /* on the engines; newest published */
@@ -235,7 +237,13 @@ static void after_eval(Loop *loop, double value, bool known)
 static void failed(Loop *loop, const LoopEvent *event)
 {
     Activity activity = loop->now;
+    bool anew = loop->anew;
+    loop->anew = false;
     loop->now = ACTIVITY_NONE;
+    if (anew && !loop->stopping && (activity == ACTIVITY_ROLLOUT || activity == ACTIVITY_EVAL)) {
+        loop->next = activity; /* no fault of its own */
+        return;
+    }
     loop->tries++;
     if (loop->stopping) {
         loop->next = activity;
@@ -295,6 +303,7 @@ static void activity_done(Loop *loop, Activity activity, const LoopEvent *event)
 {
     loop->now = ACTIVITY_NONE;
     loop->tries = 0;
+    loop->anew = false;
     switch (activity) {
     case ACTIVITY_NONE:
         break;
@@ -321,10 +330,25 @@ static void activity_done(Loop *loop, Activity activity, const LoopEvent *event)
     }
 }
 
+/* The re-send has ended; committed or not, engines hold one policy. When it is another one than
+ * before, what is being generated cannot become a batch: it begins anew. */
+static void again_over(Loop *loop, bool well)
+{
+    loop->again = false;
+    if (!well || loop->again_version == loop->committed) {
+        return;
+    }
+    loop->committed = loop->again_version;
+    if (loop->now == ACTIVITY_ROLLOUT || loop->now == ACTIVITY_EVAL) {
+        loop->anew = true;
+        push(loop, LOOP_ACT_CANCEL);
+    }
+}
+
 static void activity_end(Loop *loop, Activity activity, bool well, const LoopEvent *event)
 {
     if (activity == ACTIVITY_SYNC && loop->again && loop->now != ACTIVITY_SYNC) {
-        loop->again = false; /* the re-send; committed or not, engines hold one policy */
+        again_over(loop, well);
         return;
     }
     if (loop->now != activity) {
@@ -386,7 +410,7 @@ static void stop_run(Loop *loop)
     }
 }
 
-static void update_run(Loop *loop)
+static void update_run(Loop *loop, int64_t version)
 {
     /* During PUBLISH and SYNC the newest policy is on its way anyway. */
     if (loop->committed < 0 || loop->again || loop->stopping || loop->now == ACTIVITY_SYNC) {
@@ -394,7 +418,9 @@ static void update_run(Loop *loop)
         return;
     }
     loop->again = true;
+    loop->again_version = version > 0 ? version : loop->committed;
     LoopAction *action = push(loop, LOOP_ACT_SYNC);
+    action->version = loop->again_version;
     action->again = true;
 }
 
@@ -426,7 +452,7 @@ void loop_feed(Loop *loop, const LoopEvent *event, int64_t now_us)
     } else if (event->kind == LOOP_EV_STOP_NOW) {
         finish(loop, 1, "stopped", "stopped at once by the operator");
     } else if (event->kind == LOOP_EV_UPDATE) {
-        update_run(loop);
+        update_run(loop, event->version);
     } else if (event->kind == LOOP_EV_FAIL) {
         char outcome[280];
         (void)str_format(outcome, sizeof outcome, "failed: %s",

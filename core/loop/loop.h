@@ -38,7 +38,8 @@ typedef enum LoopEventKind {
 typedef struct LoopEvent {
     LoopEventKind kind;
     double value;        /* EVAL_DONE: mean reward */
-    int64_t version;     /* SYNCED, ROLLED_BACK: the version that was to be applied */
+    int64_t version;     /* SYNCED, ROLLED_BACK: the version that was to be applied; UPDATE: the
+                          * kept policy to go to, 0 the committed one */
     bool fatal;          /* *_FAILED: trying again cannot help (NaN, a rejected artifact) */
     const char *detail;
 } LoopEvent;
