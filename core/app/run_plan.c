@@ -251,21 +251,13 @@ static Err fill_fleet(RunPlan *plan, Fault *fault)
 
 /* ---- model and data ----------------------------------------------------------------------- */
 
-/* What prompts are checked against; quick, unlike the weights. */
-static Err open_model(RunPlan *plan, Fault *fault)
+static Err check_model(RunPlan *plan, int64_t *bytes, Fault *fault)
 {
     const RunFlags *f = plan->flags;
     if (!fs_is_dir(f->hf_checkpoint)) {
         return fault_set(fault, ERR_NOT_FOUND, "name a Hugging Face directory",
                          "--hf-checkpoint %s is not a directory", f->hf_checkpoint);
     }
-    Err err = model_config_load(f->hf_checkpoint, &plan->model, fault);
-    return err ? err : tokenizer_load(f->hf_checkpoint, &plan->tokenizer, fault);
-}
-
-static Err check_model(RunPlan *plan, int64_t *bytes, Fault *fault)
-{
-    const RunFlags *f = plan->flags;
     bool f32 = strcmp(f->publish_dtype, "f32") == 0;
     bool bf16 = strcmp(f->publish_dtype, "bf16") == 0;
     if (!f32 && !bf16 && strcmp(f->publish_dtype, "auto") != 0) {
@@ -282,8 +274,9 @@ static Err check_model(RunPlan *plan, int64_t *bytes, Fault *fault)
         f32 || (!bf16 && artifact.config.dtype == MODEL_F32) ? MODEL_F32 : MODEL_BF16;
     int64_t policy = parameters * (plan->config.publish_dtype == MODEL_F32 ? 4 : 2);
     *bytes = policy * (f->keep_policies + 1) + parameters * 12 * STATES_AT_ONCE;
+    plan->model = artifact.config;
     artifact_free(&artifact);
-    return ERR_OK;
+    return tokenizer_load(f->hf_checkpoint, &plan->tokenizer, fault);
 }
 
 static bool same_model(const ModelConfig *a, const ModelConfig *b)
@@ -372,12 +365,8 @@ static Err check_data(RunPlan *plan, Fault *fault)
     if (err != ERR_OK) {
         return err;
     }
+    plan->data = data;
     int64_t rows = data_count(data);
-    err = check_prompts(plan, data, f->prompt_data, f->max_response_len, fault);
-    data_free(data);
-    if (err != ERR_OK) {
-        return err;
-    }
     c->loop.num_steps = f->num_rollout_given ? f->num_rollout
                                              : rows / f->rollout_batch_size * f->num_epoch;
     if (rows == 0 || (!f->num_rollout_given && c->loop.num_steps == 0)) {
@@ -393,14 +382,28 @@ static Err check_data(RunPlan *plan, Fault *fault)
     c->eval_data.path = f->eval_prompt_data.items[f->eval_prompt_data.count - 1];
     c->eval_data.input_key = f->eval_input_key ? f->eval_input_key : f->input_key;
     c->eval_data.label_key = f->eval_label_key ? f->eval_label_key : f->label_key;
-    data = NULL;
-    err = data_open(&c->eval_data, &data, fault);
-    if (err == ERR_OK) {
-        err = check_prompts(plan, data, c->eval_data.path,
-                            f->eval_max_response_len > 0 ? f->eval_max_response_len
-                                                         : f->max_response_len, fault);
+    return data_open(&c->eval_data, &plan->eval_data, fault);
+}
+
+/* What needs vocabulary and tokenizer: lengths of prompts, stop tokens. */
+static Err check_tokens(RunPlan *plan, Fault *fault)
+{
+    const RunConfig *c = &plan->config;
+    Err err = check_prompts(plan, plan->data, c->data.path, c->rollout.max_response_len, fault);
+    if (err == ERR_OK && plan->eval_data) {
+        err = check_prompts(plan, plan->eval_data, c->eval_data.path, c->eval.max_response_len,
+                            fault);
     }
-    data_free(data);
+    for (size_t i = 0; i < c->stop_id_count && err == ERR_OK; i++) {
+        if (c->stop_ids[i] >= plan->model.vocab) {
+            err = fault_set(fault, ERR_ARG, NULL,
+                            "--rollout-stop-token-ids %d is no token of a vocabulary of %d",
+                            (int)c->stop_ids[i], plan->model.vocab);
+        }
+    }
+    data_free(plan->data); /* the core reads them itself */
+    data_free(plan->eval_data);
+    plan->data = plan->eval_data = NULL;
     return err;
 }
 
@@ -431,11 +434,9 @@ static Err fill_sampling(RunPlan *plan, Fault *fault)
     plan->stop_ids = xcalloc(f->stop_token_ids.count + 1, sizeof *plan->stop_ids);
     for (size_t i = 0; i < f->stop_token_ids.count && err == ERR_OK; i++) {
         int64_t id = 0;
-        if (!str_to_i64(str_from(f->stop_token_ids.items[i]), &id) || id < 0 ||
-            id >= plan->model.vocab) {
-            err = fault_set(fault, ERR_ARG, NULL,
-                            "--rollout-stop-token-ids %s is no token of a vocabulary of %d",
-                            f->stop_token_ids.items[i], plan->model.vocab);
+        if (!str_to_i64(str_from(f->stop_token_ids.items[i]), &id) || id < 0 || id > INT32_MAX) {
+            err = fault_set(fault, ERR_ARG, NULL, "--rollout-stop-token-ids %s is no token id",
+                            f->stop_token_ids.items[i]);
         }
         plan->stop_ids[i] = (int32_t)id;
     }
@@ -620,10 +621,10 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     err = err ? err : fill_fleet(plan, fault);
     err = err ? err : fill_names(plan, kind, fault);
     err = err ? err : check_places(plan, fault);
-    err = err ? err : open_model(plan, fault);
     err = err ? err : check_data(plan, fault);
     err = err ? err : fill_sampling(plan, fault);
     err = err ? err : check_model(plan, &bytes, fault);
+    err = err ? err : check_tokens(plan, fault);
     err = err ? err : check_other_models(plan, fault);
     err = err ? err : check_room(plan, bytes, fault);
     if (err != ERR_OK) {
@@ -651,6 +652,8 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
 void run_plan_free(RunPlan *plan)
 {
     tokenizer_free(plan->tokenizer);
+    data_free(plan->data);
+    data_free(plan->eval_data);
     free(plan->log_path);
     free(plan->work_dir);
     free(plan->socket_path);

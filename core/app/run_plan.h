@@ -14,6 +14,7 @@ typedef struct RunPlan {
     char *log_path, *work_dir, *socket_path, *run_id, *program, *user, *rollout_url, *bearer;
     ModelConfig model; /* of --hf-checkpoint */
     Tokenizer *tokenizer;
+    DataSource *data, *eval_data; /* while they are checked */
     char *addrs_text;  /* DYNAMO_ENGINE_ADDRS, cut in place */
     const char **addrs;
     const char **stop;

@@ -231,7 +231,7 @@ static int run_host(Host *host)
     free(host->engines);
     digest_cache_free(host->cache);
     (void)uv_loop_close(&host->loop);
-    return err ? 1 : 0;
+    return err ? 2 : 0; /* it never served */
 }
 
 int engine_main(int argc, char **argv)

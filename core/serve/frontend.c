@@ -305,7 +305,7 @@ static int run_frontend(const FrontendFlags *f)
     free(frontend->workers);
     (void)uv_loop_close(&frontend->loop);
     free(frontend);
-    return err ? 1 : 0;
+    return err ? 2 : 0; /* it never served */
 }
 
 int frontend_main(int argc, char **argv)

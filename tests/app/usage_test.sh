@@ -74,5 +74,18 @@ for f in "$T"/cut/*.safetensors; do
     head -c $((size / 2)) "$f" >"$f.short" && mv "$f.short" "$f"
 done
 run 2 "safetensors" "$T/cut" "$T/good.jsonl" $E $G
+says 2 "safetensors" engine --model-path "$T/cut" --port 0
+# A port in use: held by a synthetic engine.
+"$R" engine --model-path "$tied" --synthetic --port 0 >"$T/held" 2>&1 </dev/null &
+held=$!
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    grep -q listening "$T/held" && break
+    sleep 0.3
+done
+port=$(sed -n 's/.*listening on http:.*:\([0-9]*\).*/\1/p' "$T/held")
+says 2 "the port is in use" engine --model-path "$tied" --synthetic --port "$port"
+says 2 "the port is in use" frontend --port "$port"
+kill $held
+wait $held 2>/dev/null
 ls "$T" | grep -q '\.db' && { echo "FAILED: a refused run left a log"; failed=1; }
 exit $failed
