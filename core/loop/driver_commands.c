@@ -177,6 +177,10 @@ static void do_update(Command *c)
         answer(c, false, "refused", "no policy is committed yet");
         return;
     }
+    if (c->engine >= 0 && c->version > 0) {
+        answer(c, false, "refused", "one engine gets the committed policy; a version is for all");
+        return;
+    }
     if (c->engine >= 0) {
         Seat *seat = &d->seats[c->engine];
         seat->bring = true;
