@@ -77,7 +77,13 @@ static Err read_words(const FlagRest *rest, char verb[32], const char **target, 
     return err;
 }
 
-static void write_request(Text *text, const char *verb, const char *target, const char *reason)
+typedef struct CtlFlags {
+    const char *run, *reason;
+    int64_t to;
+    bool help, json;
+} CtlFlags;
+
+static void write_request(Text *text, const char *verb, const char *target, const CtlFlags *f)
 {
     JsonOut out;
     json_begin(&out, text);
@@ -96,13 +102,16 @@ static void write_request(Text *text, const char *verb, const char *target, cons
         }
         json_object_end(&out);
     }
-    if (reason) {
-        json_member_string(&out, "reason", reason);
+    if (f->to > 0) {
+        json_member_i64(&out, "version", f->to);
+    }
+    if (f->reason) {
+        json_member_string(&out, "reason", f->reason);
     }
     json_object_end(&out);
 }
 
-static int call(const RunEntry *run, const char *verb, const char *target, const char *reason)
+static int call(const RunEntry *run, const char *verb, const char *target, const CtlFlags *f)
 {
     Fault fault = {0};
     if (strcmp(verb, "status") == 0) {
@@ -113,7 +122,7 @@ static int call(const RunEntry *run, const char *verb, const char *target, const
     }
     Text request;
     text_init(&request, 65536);
-    write_request(&request, verb, target, reason);
+    write_request(&request, verb, target, f);
     CtlClient *client = NULL;
     cJSON *reply = NULL;
     Err err = ctl_connect(run->socket, CALL_MS, &client, &fault);
@@ -133,18 +142,14 @@ static int call(const RunEntry *run, const char *verb, const char *target, const
     return status;
 }
 
-typedef struct CtlFlags {
-    const char *run, *reason;
-    bool help, json;
-} CtlFlags;
-
-enum { CTL_SPECS = 3, LS_SPECS = 2 };
+enum { CTL_SPECS = 4, LS_SPECS = 2 };
 
 static void ctl_specs(CtlFlags *f, FlagSpec specs[CTL_SPECS])
 {
     const FlagSpec table[CTL_SPECS] = {
         {"run", FLAG_STRING, &f->run, 0, 0, "ID", "which run, when several are alive", NULL},
         {"reason", FLAG_STRING, &f->reason, 0, 0, "TEXT", "kept in the log", NULL},
+        {"to", FLAG_INT, &f->to, 1, 1e15, "VERSION", "update: to this kept policy", NULL},
         {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
     memcpy(specs, table, sizeof table);
 }
@@ -199,10 +204,13 @@ int cmd_ctl(int argc, char **argv)
     char verb[32];
     const char *target = NULL;
     err = err ? err : read_words(&rest, verb, &target, &fault);
+    if (err == ERR_OK && f.to > 0 && (strcmp(verb, "update") != 0 || target)) {
+        err = fault_set(&fault, ERR_ARG, "rolltop ctl update --to VERSION",
+                        "--to is for update of the whole fleet");
+    }
     err = err ? err : runs_list(&runs, &fault);
     err = err ? err : runs_pick(&runs, f.run, &run, &fault);
-    status = err ? app_fail(&fault, APP_USAGE)
-                 : call(run, verb, target, f.reason);
+    status = err ? app_fail(&fault, APP_USAGE) : call(run, verb, target, &f);
 done:
     runs_free(&runs);
     flags_free(specs, count, &rest);
