@@ -222,6 +222,40 @@ static void test_update(void)
     loop_free(loop);
 }
 
+/* An operator's way back to an older policy: what is being generated begins anew under it. */
+static void test_update_to_a_version(void)
+{
+    LoopConfig config = config_of(5);
+    config.tries = 1; /* beginning anew is no failure */
+    Loop *loop = in_rollout(config);
+    feed(loop, LOOP_EV_ROLLOUT_DONE);
+    feed(loop, LOOP_EV_TRAINED);
+    feed(loop, LOOP_EV_PUBLISHED);
+    feed(loop, LOOP_EV_SYNCED);
+    CHECK_I64(loop_committed(loop), 2);
+    drained(loop);
+    LoopEvent back = {.kind = LOOP_EV_UPDATE, .version = 1};
+    loop_feed(loop, &back, 1);
+    CHECK_STR(drained(loop), "SYNC:1");
+    feed(loop, LOOP_EV_SYNC_ROLLED_BACK); /* it did not come about */
+    CHECK_I64(loop_committed(loop), 2);
+    CHECK_STR(drained(loop), "");
+    loop_feed(loop, &back, 1);
+    CHECK_STR(drained(loop), "SYNC:1");
+    feed(loop, LOOP_EV_SYNCED);
+    CHECK_I64(loop_committed(loop), 1);
+    CHECK_STR(drained(loop), "CANCEL");
+    feed(loop, LOOP_EV_ROLLOUT_FAILED);
+    CHECK_STR(drained(loop), "ROLLOUT");
+    feed(loop, LOOP_EV_ROLLOUT_DONE);
+    feed(loop, LOOP_EV_TRAINED);
+    feed(loop, LOOP_EV_PUBLISHED); /* numbers go on upwards */
+    CHECK_STR(drained(loop), "train TRAIN publish PUBLISH:3 sync SYNC:3");
+    feed(loop, LOOP_EV_SYNCED);
+    CHECK_I64(loop_committed(loop), 3);
+    loop_free(loop);
+}
+
 static void test_target(void)
 {
     LoopConfig config = config_of(3);
@@ -371,6 +405,7 @@ int main(void)
     RUN(test_stop);
     RUN(test_retries);
     RUN(test_update);
+    RUN(test_update_to_a_version);
     RUN(test_target);
     RUN(test_random);
     return test_end();
