@@ -1,0 +1,221 @@
+/* `rolltop policies FILE` and `rolltop policy show|diff`: the ledger of policies and their
+ * transactions, and what changed between two of them. */
+#include "core/app/app.h"
+#include "core/base/flags.h"
+#include "core/base/json.h"
+#include "core/base/mem.h"
+#include "core/policy/policy_diff.h"
+#include "store/query.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct PolicyFlags {
+    const char *log;
+    bool json, help;
+} PolicyFlags;
+
+enum { POLICY_SPECS = 3 };
+
+static void policy_specs(PolicyFlags *f, FlagSpec specs[POLICY_SPECS])
+{
+    const FlagSpec table[POLICY_SPECS] = {
+        {"log", FLAG_STRING, &f->log, 0, 0, "FILE", "the log, for show and diff", NULL},
+        {"json", FLAG_SWITCH, &f->json, 0, 0, NULL, "one JSON object a line", NULL},
+        {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
+    memcpy(specs, table, sizeof table);
+}
+
+void cmd_policy_flags(FlagVisit *visit, void *to)
+{
+    PolicyFlags f = {0};
+    FlagSpec specs[POLICY_SPECS];
+    policy_specs(&f, specs);
+    visit(specs, POLICY_SPECS, to);
+}
+
+static void help(const FlagSpec *specs)
+{
+    fputs("usage: rolltop policies FILE [--json]\n"
+          "       rolltop policy show VERSION --log FILE [--json]\n"
+          "       rolltop policy diff A B --log FILE | rolltop policy diff DIR DIR\n\n"
+          "  policies  every policy, its digest, its state and when it was decided\n"
+          "  show      one policy: its states, its transactions, each engine's answers\n"
+          "  diff      per tensor: norms, norm of the change, share of changed elements\n\n",
+          stdout);
+    flags_help(specs, POLICY_SPECS, stdout);
+}
+
+/* ---- show --------------------------------------------------------------------------------- */
+
+static const char *const show_parts[][2] = {
+    {"policy", "select version, t_us, parent, digest, path, kind, bytes, step from policy "
+               "where version = %lld order by change_id"},
+    {"states", "select s.t_us, e.name as state, s.txn_id as txn, s.reason from policy_state s "
+               "left join enumeration e on e.kind = 'policy_state' and e.code = s.state "
+               "where s.version = %lld order by s.change_id"},
+    {"transactions", "select txn_id as txn, started_us, from_version, to_version, engines, why, "
+                     "case decided when 1 then 'commit' when 0 then 'roll back' end as decided, "
+                     "decided_us, decision_reason, outcome, ended_us, pause_us "
+                     "from txn where to_version = %lld order by txn_id"},
+    {"answers", "select a.txn_id as txn, a.engine, a.incarnation, e.name as phase, "
+                "case a.ok when 1 then 'ok' else 'failed' end as answer, a.took_us, a.detail "
+                "from txn_answer a join txn t on t.txn_id = a.txn_id "
+                "left join enumeration e on e.kind = 'txn_phase' and e.code = a.phase "
+                "where t.to_version = %lld order by a.answer_id"}};
+
+static Err show(const PolicyFlags *f, int64_t version, Fault *fault)
+{
+    Err err = ERR_OK;
+    for (size_t i = 0; i < sizeof show_parts / sizeof *show_parts && err == ERR_OK; i++) {
+        char sql[640];
+        const char *at = strstr(show_parts[i][1], "%lld");
+        (void)str_format(sql, sizeof sql, "%.*s%lld%s", (int)(at - show_parts[i][1]),
+                         show_parts[i][1], (long long)version, at + 4);
+        if (!f->json) {
+            printf("%s%s\n", i > 0 ? "\n" : "", show_parts[i][0]);
+            fflush(stdout);
+        }
+        err = query_sql(f->log, sql, f->json, stdout, fault);
+    }
+    return err;
+}
+
+/* ---- diff --------------------------------------------------------------------------------- */
+
+static void print_row(const PolicyDiff *row, void *user)
+{
+    const PolicyFlags *f = user;
+    double share = row->elements > 0 ? (double)row->changed / (double)row->elements : 0.0;
+    if (!f->json) {
+        printf("%-48s %12lld %8.4f %% %12.6g %12.6g %12.6g\n", row->name,
+               (long long)row->elements, 100.0 * share, row->norm_a, row->norm_b,
+               row->norm_change);
+        return;
+    }
+    Text text;
+    text_init(&text, 65536);
+    JsonOut out;
+    json_begin(&out, &text);
+    json_object_begin(&out);
+    json_member_string(&out, "tensor", row->name);
+    json_member_i64(&out, "elements", row->elements);
+    json_member_i64(&out, "changed", row->changed);
+    json_member_double(&out, "norm_a", row->norm_a);
+    json_member_double(&out, "norm_b", row->norm_b);
+    json_member_double(&out, "norm_change", row->norm_change);
+    json_object_end(&out);
+    printf("%s\n", text_c(&text));
+    text_free(&text);
+}
+
+/* A version of the log, or a directory. Malloc'ed. */
+static Err policy_dir(const PolicyFlags *f, const char *word, char **dir, Fault *fault)
+{
+    int64_t version = 0;
+    *dir = NULL;
+    Str number = str_from(word[0] == 'v' ? word + 1 : word);
+    if (!str_to_i64(number, &version)) {
+        *dir = xstrdup(word);
+        return ERR_OK;
+    }
+    if (!f->log) {
+        return fault_set(fault, ERR_ARG, "add --log FILE",
+                         "policy %lld is looked up in a log, and none is named",
+                         (long long)version);
+    }
+    char sql[128];
+    (void)str_format(sql, sizeof sql, "select path from policy where version = %lld "
+                     "order by change_id desc limit 1", (long long)version);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *memory = open_memstream(&text, &n);
+    Err err = memory ? query_sql(f->log, sql, true, memory, fault)
+                     : fault_set(fault, ERR_MEMORY, NULL, "no memory");
+    if (memory) {
+        fclose(memory);
+    }
+    cJSON *row = NULL;
+    if (err == ERR_OK && n > 1) {
+        err = json_parse((Str){text, n}, 1 << 20, f->log, &row, fault);
+    }
+    const char *path = json_string(row, "path", NULL);
+    if (err == ERR_OK && !path) {
+        err = fault_set(fault, ERR_NOT_FOUND, "rolltop policies FILE lists them",
+                        "%s knows no policy %lld", f->log, (long long)version);
+    }
+    *dir = err == ERR_OK ? xstrdup(path) : NULL;
+    cJSON_Delete(row);
+    free(text);
+    return err;
+}
+
+static Err diff(const PolicyFlags *f, const char *a, const char *b, Fault *fault)
+{
+    char *dirs[2] = {NULL, NULL};
+    Err err = policy_dir(f, a, &dirs[0], fault);
+    err = err ? err : policy_dir(f, b, &dirs[1], fault);
+    if (err == ERR_OK && !f->json) {
+        printf("%-48s %12s %10s %12s %12s %12s\n", "TENSOR", "ELEMENTS", "CHANGED", "NORM A",
+               "NORM B", "NORM CHANGE");
+    }
+    err = err ? err : policy_diff(dirs[0], dirs[1], print_row, (void *)(uintptr_t)f, fault);
+    free(dirs[0]);
+    free(dirs[1]);
+    return err;
+}
+
+/* ---- entry -------------------------------------------------------------------------------- */
+
+static Err act(const PolicyFlags *f, const FlagRest *rest, Fault *fault)
+{
+    int64_t version = 0;
+    const char *verb = rest->count > 0 ? rest->items[0] : "";
+    if (strcmp(verb, "show") == 0 && rest->count == 2 && f->log) {
+        const char *word = rest->items[1];
+        if (!str_to_i64(str_from(word[0] == 'v' ? word + 1 : word), &version)) {
+            return fault_set(fault, ERR_ARG, "rolltop policies FILE lists them",
+                             "%s is no version of a policy", word);
+        }
+        return show(f, version, fault);
+    }
+    if (strcmp(verb, "diff") == 0 && rest->count == 3) {
+        return diff(f, rest->items[1], rest->items[2], fault);
+    }
+    return fault_set(fault, ERR_ARG, "rolltop policy --help shows how",
+                     "policy wants: show VERSION --log FILE, or diff A B --log FILE");
+}
+
+static int run_policy(int argc, char **argv, bool list)
+{
+    PolicyFlags f = {0};
+    FlagSpec specs[POLICY_SPECS];
+    policy_specs(&f, specs);
+    FlagRest rest = {0};
+    Fault fault = {0};
+    Err err = flags_parse(specs, POLICY_SPECS, argc, argv, &rest, &fault);
+    if (err == ERR_OK && f.help) {
+        help(specs);
+    } else if (err == ERR_OK && list) {
+        const char *file = rest.count == 1 ? rest.items[0] : f.log;
+        err = file && rest.count <= 1
+                  ? query_topic(file, "policies", f.json, stdout, &fault)
+                  : fault_set(&fault, ERR_ARG, "rolltop policies FILE",
+                              "policies wants one log file");
+    } else if (err == ERR_OK) {
+        err = act(&f, &rest, &fault);
+    }
+    flags_free(specs, POLICY_SPECS, &rest);
+    return err ? app_fail(&fault, APP_USAGE) : APP_OK;
+}
+
+int cmd_policy(int argc, char **argv)
+{
+    return run_policy(argc, argv, false);
+}
+
+int cmd_policies(int argc, char **argv)
+{
+    return run_policy(argc, argv, true);
+}
