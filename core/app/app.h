@@ -42,6 +42,8 @@ int cmd_ls(int argc, char **argv);
 int cmd_ctl(int argc, char **argv);
 int cmd_query(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
+int cmd_policy(int argc, char **argv);
+int cmd_policies(int argc, char **argv);
 int cmd_theme(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 
@@ -53,6 +55,7 @@ void cmd_ls_flags(FlagVisit *visit, void *to);
 void cmd_ctl_flags(FlagVisit *visit, void *to);
 void cmd_query_flags(FlagVisit *visit, void *to);
 void cmd_sim_flags(FlagVisit *visit, void *to);
+void cmd_policy_flags(FlagVisit *visit, void *to);
 void cmd_theme_flags(FlagVisit *visit, void *to); /* of config too */
 /* The commands of `rolltop ctl`. */
 const char *const *cmd_ctl_verbs(size_t *count);
