@@ -319,10 +319,10 @@ row_console() {
     run "$work/o" "${bench}console"
     grep -E '^ *[0-9]+x[0-9]+' "$work/o" >"$work/v"
     row "console: first frame on a live run of 16 engines, best and worst of 3, at 80x24, 120x40, 200x60" \
-        "≤ 50 ms" "$(awk '{ printf "%s%s to %s", NR > 1 ? "; " : "", $2, $3 }' "$work/v") ms" \
+        "≤ 50 ms" "$(awk '{ printf "%s%s to %s", (NR > 1 ? "; " : ""), $2, $3 }' "$work/v") ms" \
         "bench_console"
     row "console: CPU at 1 Hz with 16 engines, at 80x24, 120x40, 200x60" "≤ 1 % of a core" \
-        "$(awk '{ printf "%s%s", NR > 1 ? "; " : "", $5 }' "$work/v") %" "bench_console"
+        "$(awk '{ printf "%s%s", (NR > 1 ? "; " : ""), $5 }' "$work/v") %" "bench_console"
 }
 
 machine | tee "$work/machine"
