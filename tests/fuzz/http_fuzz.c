@@ -7,12 +7,14 @@
 
 #include <math.h>
 
-#define EVENT "data: {\"output_ids\":[5],\"meta_info\":{\"id\":\"r\",\"completion_tokens\":1,"         \
-              "\"prompt_tokens\":2,\"finish_reason\":{\"type\":\"length\"},"                           \
-              "\"weight_version\":\"4\",\"output_token_logprobs\":[[-0.5,5,null]]}}\n\n"
+#define EVENT                                                                                     \
+    "data: {\"output_ids\":[5],\"meta_info\":{\"id\":\"r\",\"completion_tokens\":1,"                \
+    "\"prompt_tokens\":2,\"finish_reason\":{\"type\":\"length\"},\"weight_version\":\"4\","       \
+    "\"output_token_logprobs\":[[-0.5,5,null]]}}\n\n"
 const char *const fuzz_seeds[] = {
     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" EVENT "data: [DONE]\n\n",
-    "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\ndata: \r\n7\r\n[DONE]\n\r\n0\r\n\r\n",
+    "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    "6\r\ndata: \r\n7\r\n[DONE]\n\r\n0\r\n\r\n",
     "HTTP/1.1 200 OK\r\ncontent-length: 2147483648\r\n\r\n{\"output_ids\":[",
     "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\n\x1f\x8b\x08",
     "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.2:9/x\r\ncontent-length: 0\r\n\r\n",
