@@ -195,6 +195,17 @@ static int core_with_console(RunPlan *plan)
     return status;
 }
 
+static void tell_engine_flags(const RunPlan *plan)
+{
+    const EngineFlags *flags = &plan->flags->sglang;
+    if (flags->names.n > 0) {
+        const char *fate = plan->config.engine_command ? "passed on to the engines"
+                           : plan->config.local_engines ? "not used by rolltop's own engines"
+                                                        : "compared with what each engine says";
+        fprintf(stderr, "rolltop: %s: %s\n", fate, text_c(&flags->names));
+    }
+}
+
 int run_main(int argc, char **argv, const char *kind)
 {
     RunFlags flags;
@@ -215,6 +226,7 @@ int run_main(int argc, char **argv, const char *kind)
             fprintf(stderr, "rolltop: accepted and not used here: %s\n",
                     text_c(&flags.ignored_names));
         }
+        tell_engine_flags(&plan);
         status = flags.headless || !console_possible() ? core_here(&plan)
                                                        : core_with_console(&plan);
     }

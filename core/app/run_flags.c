@@ -79,7 +79,9 @@ static void defaults(RunFlags *f)
                     .weight_decay = 0.01, .adam_beta1 = 0.9, .adam_beta2 = 0.999,
                     .adam_eps = 1e-8, .update_weight_mode = "full",
                     .update_weight_transport = "disk"};
+    fleet_flags_defaults(&f->fleet);
     text_init(&f->ignored_names, 16384);
+    engine_flags_init(&f->sglang);
 }
 
 #define S(n, field, value, words) {n, FLAG_STRING, &f->field, 0, 0, value, words, NULL}
@@ -99,6 +101,7 @@ static size_t specs_ours(RunFlags *f, FlagSpec *out)
         B("resume", resume, "go on from the last durable step of --log"),
         B("keep", keep, "demo: keep checkpoints beside the log after a good end"),
         I("local-engines", local_engines, 0, 64, "engines to start on this machine"),
+        S("engine-cmd", engine_cmd, "COMMAND", "what to start as engines; sglang: SGLang's own"),
         I("engine-threads", engine_threads, 1, 256, "threads of each local engine (1)"),
         I("trainer-threads", trainer_threads, 0, 256, "threads of the trainer (all cores)"),
         B("engine-faults", engine_faults, "local engines open their fault route (tests)"),
@@ -143,6 +146,8 @@ static size_t specs_rollout(RunFlags *f, FlagSpec *out)
         {"start-rollout-id", FLAG_INT, &f->start_rollout_id, 0, BIG, "N", "first step",
          &f->start_given},
         I("sglang-server-concurrency", concurrency, 1, 65536, "requests per engine (512)"),
+        S("sglang-router-ip", router_ip, "HOST", "a router of others takes the generation"),
+        I("sglang-router-port", router_port, 1, 65535, "port of that router"),
         L("rollout-external-engine-addrs", engine_addrs, "HOST:PORT",
           "engines of others (DYNAMO_ENGINE_ADDRS)"),
         I("eval-interval", eval_interval, 1, 1e9, "steps between evaluations"),
@@ -230,12 +235,13 @@ static void add_ignored(RunFlags *f, size_t *at, const char *const *names, size_
 
 static void build_specs(RunFlags *f)
 {
-    enum { USED_MAX = 128 };
+    enum { USED_MAX = 160 };
     size_t ignored = COUNT(ignored_switches) + COUNT(ignored_values) + COUNT(ignored_lists);
     f->specs = xcalloc(USED_MAX + ignored, sizeof *f->specs);
     f->ignored = xcalloc(ignored, sizeof(Ignored));
     f->ignored_given = xcalloc(ignored, sizeof *f->ignored_given);
     size_t n = specs_ours(f, f->specs);
+    n += fleet_flags_specs(&f->fleet, f->specs + n);
     n += specs_rollout(f, f->specs + n);
     n += specs_train(f, f->specs + n);
     f->used_count = n;
@@ -277,28 +283,44 @@ static bool is_foreign(const RunFlags *f, const char *word, Str *name)
     return false;
 }
 
-static void drop_foreign(RunFlags *f, int argc, char **argv)
+/* A setting of the engines; those of slime's router are for nobody here. */
+static bool is_engine_setting(Str name)
 {
+    return str_starts(name, STR("sglang-")) && !str_starts(name, STR("sglang-router-"));
+}
+
+static Err drop_foreign(RunFlags *f, int argc, char **argv, Fault *fault)
+{
+    Err err = ERR_OK;
     f->passed = xcalloc((size_t)argc + 1, sizeof *f->passed);
     for (int i = 0; i < argc; i++) {
         Str name;
         if (i > 0 && is_foreign(f, argv[i], &name)) {
-            note_ignored(f, name);
+            const char *equals = strchr(argv[i], '=');
+            int from = i + 1;
             while (i + 1 < argc && strncmp(argv[i + 1], "--", 2) != 0) {
                 i++; /* its values */
+            }
+            if (!is_engine_setting(name)) {
+                note_ignored(f, name);
+            } else if (err == ERR_OK) {
+                err = engine_flags_take(&f->sglang, name, equals ? equals + 1 : NULL, argv + from,
+                                        i + 1 - from, fault);
             }
         } else {
             f->passed[f->passed_count++] = argv[i];
         }
     }
+    return err;
 }
 
 Err run_flags_parse(RunFlags *flags, int argc, char **argv, Fault *fault)
 {
     defaults(flags);
     build_specs(flags);
-    drop_foreign(flags, argc, argv);
-    Err err = flags_parse(flags->specs, flags->spec_count, flags->passed_count, flags->passed,
+    Err err = drop_foreign(flags, argc, argv, fault);
+    err = err ? err
+              : flags_parse(flags->specs, flags->spec_count, flags->passed_count, flags->passed,
                           &flags->rest, fault);
     if (err == ERR_OK && flags->rest.count > 0) {
         err = fault_set(fault, ERR_ARG, "run takes flags only", "unexpected word %s",
@@ -322,6 +344,7 @@ void run_flags_free(RunFlags *flags)
     free(flags->ignored_given);
     free(flags->passed);
     text_free(&flags->ignored_names);
+    engine_flags_free(&flags->sglang);
     *flags = (RunFlags){0};
 }
 
@@ -438,6 +461,13 @@ void run_flags_config_json(const RunFlags *flags, Text *out)
             put_value(&json, spec);
         }
     }
+    json_key(&json, "sglang");
+    json_object_begin(&json);
+    for (int i = 0; i < flags->sglang.setting_count; i++) {
+        json_member_string(&json, flags->sglang.settings[i].name,
+                           flags->sglang.settings[i].value);
+    }
+    json_object_end(&json);
     json_member_string(&json, "accepted-not-used", text_c(&flags->ignored_names));
     json_object_end(&json);
 }

@@ -4,16 +4,21 @@
 #ifndef ROLLTOP_APP_RUN_FLAGS_H
 #define ROLLTOP_APP_RUN_FLAGS_H
 
+#include "core/app/engine_flags.h"
+#include "core/app/fleet_flags.h"
 #include "core/base/flags.h"
 
 typedef struct RunFlags {
     /* ours */
     const char *log, *run_id, *name, *publish_dtype, *rollout_url, *eval_rm_type, *trainer;
     bool headless, resume, keep, ignore_busy_port;
+    const char *engine_cmd, *router_ip;
+    int64_t router_port;
     int64_t local_engines, engine_threads, trainer_threads, keep_policies, startup_timeout;
     bool engine_faults;
     double stop_at_eval_reward, norm_jump;
     bool stop_at_given;
+    FleetFlags fleet;
     /* rollout */
     const char *hf_checkpoint, *prompt_data, *input_key, *label_key, *metadata_key;
     int64_t rollout_batch_size, n_samples_per_prompt, rollout_top_k, max_response_len;
@@ -51,6 +56,7 @@ typedef struct RunFlags {
     char **passed; /* argv without flags of foreign prefixes; NULL-terminated */
     int passed_count;
     Text ignored_names; /* "--a, --b": accepted and not used */
+    EngineFlags sglang; /* of the family --sglang-* */
 } RunFlags;
 
 /* The used ones, without what is accepted and ignored. */

@@ -206,6 +206,77 @@ static Err fill_addresses(RunPlan *plan, Fault *fault)
     return ERR_OK;
 }
 
+/* --rollout-url, else DYNAMO_ROLLOUT_URL, else the router of --sglang-router-ip: slime's adapter
+ * for Dynamo replaces that router too. Local engines have a frontend of their own. */
+static Err fill_rollout_url(RunPlan *plan, Fault *fault)
+{
+    const RunFlags *f = plan->flags;
+    const char *url = f->rollout_url;
+    char router[300];
+    if ((f->router_ip != NULL) != (f->router_port > 0)) {
+        return fault_set(fault, ERR_ARG, "give both",
+                         "--sglang-router-ip and --sglang-router-port belong together");
+    }
+    if (!url && f->local_engines == 0) {
+        url = getenv("DYNAMO_ROLLOUT_URL");
+    }
+    if (!(url && url[0]) && f->router_ip) {
+        const char *form = strchr(f->router_ip, ':') ? "http://[%s]:%lld" : "http://%s:%lld";
+        int n = snprintf(router, sizeof router, form, f->router_ip, (long long)f->router_port);
+        if (n < 0 || (size_t)n >= sizeof router) {
+            return fault_set(fault, ERR_ARG, NULL, "--sglang-router-ip is too long");
+        }
+        url = router;
+    }
+    if (url && url[0]) {
+        if (strncmp(url, "http://", 7) != 0 || strpbrk(url + 7, "/?#")) {
+            return fault_set(fault, ERR_ARG, "write http://HOST:PORT",
+                             "the frontend's URL \"%s\" is not one", url);
+        }
+        plan->rollout_url = xstrdup(url);
+        plan->config.rollout_url = plan->rollout_url;
+        plan->config.router = url == router;
+    }
+    return ERR_OK;
+}
+
+/* Children find the keys in their environment, under the same names. */
+static Err fill_keys(RunPlan *plan, Fault *fault)
+{
+    Err err = engine_key_read("SGLANG_API_KEY", &plan->bearer, fault);
+    err = err ? err : engine_key_read("SGLANG_ADMIN_API_KEY", &plan->admin, fault);
+    if ((plan->bearer && setenv("SGLANG_API_KEY", plan->bearer, 1) != 0) ||
+        (plan->admin && setenv("SGLANG_ADMIN_API_KEY", plan->admin, 1) != 0)) {
+        return fault_set(fault, ERR_MEMORY, NULL, "no room for the engines' keys");
+    }
+    plan->config.engine_bearer = plan->bearer;
+    plan->config.engine_admin = plan->admin;
+    return err;
+}
+
+static Err fill_engines(RunPlan *plan, Fault *fault)
+{
+    const RunFlags *f = plan->flags;
+    RunConfig *c = &plan->config;
+    c->local_engines = f->local_engines;
+    c->engine_threads = f->engine_threads;
+    c->engine_settings = f->sglang.settings;
+    c->engine_setting_count = (size_t)f->sglang.setting_count;
+    if (f->engine_cmd && f->local_engines == 0) {
+        return fault_set(fault, ERR_ARG, "say how many with --local-engines N",
+                         "--engine-cmd starts engines on this machine, and none are asked for");
+    }
+    if (f->engine_cmd) {
+        Err err = engine_command_make(f->engine_cmd, f->hf_checkpoint, &f->sglang,
+                                      &plan->engine_command, fault);
+        if (err != ERR_OK) {
+            return err;
+        }
+        c->engine_command = (const char *const *)plan->engine_command;
+    }
+    return fill_keys(plan, fault);
+}
+
 static Err fill_fleet(RunPlan *plan, Fault *fault)
 {
     const RunFlags *f = plan->flags;
@@ -214,30 +285,23 @@ static Err fill_fleet(RunPlan *plan, Fault *fault)
     if (err != ERR_OK) {
         return err;
     }
-    if ((c->engine_addr_count > 0) == (f->local_engines > 0)) {
+    bool others = c->engine_addr_count > 0 || fleet_flags_any_source(&f->fleet);
+    if (others == (f->local_engines > 0)) {
         return fault_set(fault, ERR_ARG,
                          "give --local-engines N, or --rollout-external-engine-addrs",
-                         c->engine_addr_count > 0 ? "engines are given both as local ones and by "
+                         others ? "engines are given both as local ones and by "
                                                     "address"
                                                   : "no engines are given");
     }
-    const char *url = f->rollout_url;
-    if (!url && f->local_engines == 0) {
-        url = getenv("DYNAMO_ROLLOUT_URL");
+    err = fill_rollout_url(plan, fault);
+    err = err ? err : fill_engines(plan, fault);
+    err = err ? err : fleet_flags_check(&f->fleet, c->rollout_url != NULL, fault);
+    c->sources = fleet_flags_sources(&f->fleet);
+    c->probe = fleet_flags_probe(&f->fleet);
+    c->gone_looks = f->fleet.gone_looks;
+    if (err != ERR_OK) {
+        return err;
     }
-    if (url && url[0]) {
-        if (strncmp(url, "http://", 7) != 0 || strpbrk(url + 7, "/?#")) {
-            return fault_set(fault, ERR_ARG, "write http://HOST:PORT",
-                             "the frontend's URL \"%s\" is not one", url);
-        }
-        plan->rollout_url = xstrdup(url);
-        c->rollout_url = plan->rollout_url;
-    }
-    c->local_engines = f->local_engines;
-    c->engine_threads = f->engine_threads;
-    const char *key = getenv("SGLANG_API_KEY");
-    plan->bearer = key && key[0] ? xstrdup(key) : NULL;
-    c->engine_bearer = plan->bearer;
     if (f->engine_faults) {
         plan->engine_extra[0] = "--faults";
     }
@@ -662,6 +726,8 @@ void run_plan_free(RunPlan *plan)
     free(plan->user);
     free(plan->rollout_url);
     free(plan->bearer);
+    free(plan->admin);
+    engine_command_free(plan->engine_command);
     free(plan->addrs_text);
     free(plan->addrs);
     free(plan->stop);

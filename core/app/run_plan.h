@@ -12,6 +12,7 @@ typedef struct RunPlan {
     RunFlags *flags;   /* borrowed */
     RunConfig config;  /* points into flags, argv and the members below */
     char *log_path, *work_dir, *socket_path, *run_id, *program, *user, *rollout_url, *bearer;
+    char *admin, **engine_command;
     ModelConfig model; /* of --hf-checkpoint */
     Tokenizer *tokenizer;
     DataSource *data, *eval_data; /* while they are checked */

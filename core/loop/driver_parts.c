@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PART_ARGS_MAX = 48, PART_BACKOFF_MAX_MS = 8000, PART_CALM_MS = 30000 };
+enum { PART_BACKOFF_MAX_MS = 8000, PART_CALM_MS = 30000 };
 
 static const char *part_word(const Part *part)
 {
@@ -37,7 +37,7 @@ static void add_listening(Driver *d)
     for (int i = 0; i < d->part_count; i++) {
         Part *part = &d->parts[i];
         int index = part->index;
-        if (part->kind != PART_ENGINE || part->added) {
+        if (part->kind != PART_ENGINE || part->added || part->retired) {
             continue;
         }
         if (!part->listening || index > fleet_count(d->fleet)) {
@@ -51,6 +51,8 @@ static void add_listening(Driver *d)
             return;
         }
         part->added = true;
+        d->seats[index].state = d->seats[index].state == ENGINE_GONE ? ENGINE_STARTING
+                                                                     : d->seats[index].state;
         (void)str_format(d->seats[index].address, sizeof d->seats[index].address, "%s", address);
         fleet_set_pid(d->fleet, index, child_pid(part->child));
     }
@@ -119,6 +121,14 @@ static void describe_end(int64_t status, int signal, char *out, size_t size)
     }
 }
 
+/* An engine of another program counts as up when it answers, not when it is started. */
+static bool never_answered(const Part *part)
+{
+    const Driver *d = part->driver;
+    return part->kind == PART_ENGINE && d->config->engine_command &&
+           d->seats[part->index].incarnation == 0;
+}
+
 static void on_part_exit(Child *child, int64_t status, int signal, void *user)
 {
     Part *part = user;
@@ -127,9 +137,14 @@ static void on_part_exit(Child *child, int64_t status, int signal, void *user)
     describe_end(status, signal, how, sizeof how);
     part->ended = child; /* freed on the next tick: we are inside its callback */
     part->child = NULL;
-    bool served = part->listening;
+    bool served = part->listening && !never_answered(part);
     part->listening = false;
     if (d->shutting || d->torn_down) {
+        return;
+    }
+    if (part->retired) {
+        driver_event(d, SEVERITY_INFO, part_word(part), part->index + 1,
+                     "%s; it left the fleet and stays stopped", how);
         return;
     }
     int64_t now_us = clock_wall_us();
@@ -165,38 +180,87 @@ static void on_part_exit(Child *child, int64_t status, int signal, void *user)
     driver_check_parts(d);
 }
 
+/* Arguments of a part; the vector is malloc'ed, its strings are borrowed. */
+static const char **part_argv(const Part *part, const char *port, const char *threads)
+{
+    const RunConfig *c = part->driver->config;
+    const char *const own[] = {c->program, "engine", "--model-path", c->hf_checkpoint, "--name",
+                               part->name, "--threads", threads, "--incremental-streaming-output",
+                               NULL};
+    const char *const frontend[] = {c->program, "frontend", NULL};
+    const char *const place[] = {"--host", "127.0.0.1", "--port", port, NULL};
+    const char *const key[] = {"--engine-api-key-env", "SGLANG_API_KEY", NULL};
+    const char *const admin[] = {"--engine-admin-api-key-env", "SGLANG_ADMIN_API_KEY", NULL};
+    const bool engine = part->kind == PART_ENGINE;
+    const char *const *const pieces[] = {
+        !engine ? frontend : c->engine_command ? c->engine_command : own,
+        engine && !c->engine_command ? c->engine_extra : NULL,
+        place,
+        !engine && c->engine_bearer ? key : NULL,
+        !engine && c->engine_admin ? admin : NULL};
+    const char **argv = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        for (size_t k = 0; pieces[i] && pieces[i][k]; k++) {
+            argv = xrealloc(argv, n + 2, sizeof *argv);
+            argv[n++] = pieces[i][k];
+        }
+    }
+    argv[n] = NULL;
+    return argv;
+}
+
+/* A port that nobody uses at this moment. Somebody may take it before the child does; then the
+ * child says so, ends, and is started again. */
+static Err free_port(int *port, Fault *fault)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t n = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool good = fd >= 0 && bind(fd, (struct sockaddr *)&address, n) == 0 &&
+                getsockname(fd, (struct sockaddr *)&address, &n) == 0;
+    int why = errno;
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (!good) {
+        return fault_set_sys(fault, ERR_IO, why, NULL, "no free port on 127.0.0.1");
+    }
+    *port = ntohs(address.sin_port);
+    return ERR_OK;
+}
+
+static bool is_command(const Part *part)
+{
+    return part->kind == PART_ENGINE && part->driver->config->engine_command;
+}
+
 static Err part_start(Part *part, Fault *fault)
 {
     Driver *d = part->driver;
-    const RunConfig *c = d->config;
-    const char *argv[PART_ARGS_MAX];
-    size_t n = 0;
-    char port[16];
-    char threads[16];
-    (void)str_format(port, sizeof port, "%d", part->port);
-    (void)str_format(threads, sizeof threads, "%lld", (long long)c->engine_threads);
-    argv[n++] = c->program;
-    if (part->kind == PART_ENGINE) {
-        const char *const fixed[] = {"engine", "--model-path", c->hf_checkpoint, "--name",
-                                     part->name, "--threads", threads,
-                                     "--incremental-streaming-output"};
-        memcpy(argv + n, fixed, sizeof fixed);
-        n += sizeof fixed / sizeof *fixed;
-        for (size_t i = 0; c->engine_extra && c->engine_extra[i] && n < PART_ARGS_MAX - 5; i++) {
-            argv[n++] = c->engine_extra[i];
+    if (is_command(part) && part->port == 0) { /* it says its port to nobody: it is told one */
+        Err err = free_port(&part->port, fault);
+        if (err != ERR_OK) {
+            return err;
         }
-    } else {
-        argv[n++] = "frontend";
     }
-    const char *const place[] = {"--host", "127.0.0.1", "--port", port};
-    memcpy(argv + n, place, sizeof place);
-    n += sizeof place / sizeof *place;
-    argv[n] = NULL;
+    char port[16];
+    char threads[24];
+    (void)str_format(port, sizeof port, "%d", part->port);
+    (void)str_format(threads, sizeof threads, "%lld", (long long)d->config->engine_threads);
+    const char **argv = part_argv(part, port, threads);
     ChildSpec spec = {.name = part_word(part), .argv = argv, .on_line = on_part_line,
                       .on_exit = on_part_exit, .user = part};
     part->started_us = clock_wall_us();
     part->due_us = 0;
-    return child_start(&d->uv, &spec, &part->child, fault);
+    Err err = child_start(&d->uv, &spec, &part->child, fault);
+    free(argv);
+    if (err == ERR_OK && is_command(part)) { /* probes tell when it serves */
+        part->listening = true;
+        add_listening(d);
+    }
+    return err;
 }
 
 void driver_parts_tick(Driver *d, int64_t now_us)
@@ -216,6 +280,7 @@ void driver_parts_tick(Driver *d, int64_t now_us)
             part->due_us = now_us + backoff_us(part, now_us);
         }
     }
+    driver_check_parts(d); /* the frontend's list changes without an event of an engine */
 }
 
 void driver_part_restart(Driver *d, Part *part)
@@ -266,7 +331,6 @@ void driver_parts_free(Driver *d)
 static void on_state(int engine, EngineState before, EngineState now, const char *reason,
                      void *user)
 {
-    (void)before;
     Driver *d = user;
     Seat *seat = &d->seats[engine];
     seat->state = now;
@@ -275,8 +339,15 @@ static void on_state(int engine, EngineState before, EngineState now, const char
     if (now == ENGINE_DEAD && reason) {
         (void)str_format(seat->how, sizeof seat->how, "%s", reason);
     }
+    if (now == ENGINE_STUCK || before == ENGINE_STUCK) {
+        driver_admit(d, engine);
+    }
+    if (now == ENGINE_STUCK && !fleet_engine(d->fleet, engine).admitted) {
+        driver_rollout_engine_lost(d, engine); /* others serve: they generate it anew */
+    }
     if (now == ENGINE_DEAD || now == ENGINE_GONE) {
-        driver_event(d, asked ? SEVERITY_INFO : SEVERITY_CRIT,
+        Severity severity = now == ENGINE_GONE ? SEVERITY_WARN : SEVERITY_CRIT;
+        driver_event(d, asked ? SEVERITY_INFO : severity,
                      fleet_engine(d->fleet, engine).name, engine + 1, "%s: %s",
                      engine_state_name(now), reason ? reason : "");
         seat->bring = true;
@@ -290,18 +361,25 @@ static void on_state(int engine, EngineState before, EngineState now, const char
 
 static void on_incarnation(int engine, int64_t incarnation, void *user)
 {
+    static const char unlisted[] = "; the frontend does not list it yet, updates wait for that";
     Driver *d = user;
     Seat *seat = &d->seats[engine];
     int64_t now_us = clock_wall_us();
+    if (driver_members_twin(d, engine)) {
+        seat->incarnation = incarnation;
+        return;
+    }
     if (seat->incarnation > 0 && seat->incarnation != incarnation) {
         driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
                      "another process answers now (incarnation %lld): fenced until it has the "
-                     "policy", (long long)incarnation);
+                     "policy%s", (long long)incarnation,
+                     fleet_listed(d->fleet, engine) ? "" : unlisted);
         driver_sync_engine_lost(d, engine, seat->incarnation);
         driver_rollout_engine_lost(d, engine);
     } else if (seat->incarnation == 0) {
         driver_event(d, SEVERITY_INFO, fleet_engine(d->fleet, engine).name, engine + 1,
-                     "answers at %s", fleet_engine(d->fleet, engine).address);
+                     "answers at %s%s", fleet_engine(d->fleet, engine).address,
+                     fleet_listed(d->fleet, engine) ? "" : unlisted);
     }
     seat->incarnation = incarnation;
     seat->bring = true;
@@ -314,6 +392,7 @@ static void on_incarnation(int engine, int64_t incarnation, void *user)
     driver_route(d, engine, false);
     fleet_set_admitted(d->fleet, engine, false);
     fleet_hold(d->fleet, engine, false, false, true);
+    driver_engine_came(d, engine);
     driver_check_parts(d);
 }
 
@@ -356,9 +435,15 @@ void driver_parts_missing(const Driver *d, char *out, size_t size)
 {
     size_t n = 0;
     out[0] = '\0';
+    if (driver_members_present(d) == 0) {
+        n += (size_t)snprintf(out, size, "any engine");
+    }
     for (int i = 0; i < d->seat_count && n < size; i++) {
-        if (i >= fleet_count(d->fleet) || !usable(d, i)) {
-            n += (size_t)snprintf(out + n, size - n, "%seng-%02d", n ? ", " : "", i);
+        if (d->seats[i].state != ENGINE_GONE && (i >= fleet_count(d->fleet) || !usable(d, i))) {
+            bool unlisted = i < fleet_count(d->fleet) && d->seats[i].incarnation > 0 &&
+                            !fleet_listed(d->fleet, i);
+            n += (size_t)snprintf(out + n, size - n, "%seng-%02d%s", n ? ", " : "", i,
+                                  unlisted ? " (not on the frontend's list)" : "");
         }
     }
     if (n < size && !d->frontend_up) {
@@ -379,7 +464,7 @@ void driver_check_parts(Driver *d)
     for (int i = 0; i < d->seat_count; i++) {
         up += i < fleet_count(d->fleet) && usable(d, i);
     }
-    bool engines = d->ever_ready ? up > 0 : up == d->seat_count;
+    bool engines = up > 0 && (d->ever_ready || up == driver_members_present(d));
     bool ready = engines && d->frontend_up && d->trainer_stage == TRAINER_READY;
     if (ready != d->parts_ready) {
         d->parts_ready = ready;
@@ -436,37 +521,13 @@ static Err add_others(Driver *d, Fault *fault)
     return ERR_OK;
 }
 
-/* A port that nobody uses at this moment. Somebody may take it before the child does; then the
- * child says so, ends, and is started again. */
-static Err free_port(int *port, Fault *fault)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t n = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool good = fd >= 0 && bind(fd, (struct sockaddr *)&address, n) == 0 &&
-                getsockname(fd, (struct sockaddr *)&address, &n) == 0;
-    int why = errno;
-    if (fd >= 0) {
-        close(fd);
-    }
-    if (!good) {
-        return fault_set_sys(fault, ERR_IO, why, NULL, "no free port on 127.0.0.1");
-    }
-    *port = ntohs(address.sin_port);
-    return ERR_OK;
-}
-
 Err driver_parts_start(Driver *d, Fault *fault)
 {
     const RunConfig *c = d->config;
     d->seat_count = (int)(c->engine_addr_count ? (int64_t)c->engine_addr_count : c->local_engines);
-    d->seats = xcalloc((size_t)d->seat_count, sizeof *d->seats);
+    d->seats = xcalloc(FLEET_ENGINES_MAX, sizeof *d->seats);
     for (int i = 0; i < d->seat_count; i++) {
-        d->seats[i].state = ENGINE_STARTING;
-        d->seats[i].bring = true;
-        d->seats[i].verified = -1;
-        d->seats[i].state_since_us = clock_wall_us();
+        driver_seat_reset(d, i, "");
     }
     int port = 0;
     if (c->rollout_url) {
@@ -481,8 +542,13 @@ Err driver_parts_start(Driver *d, Fault *fault)
     driver_fleet_events(d, &events);
     FleetConfig fleet = {.frontend_url = d->frontend_url, .engine_bearer = c->engine_bearer,
                          .engine_admin = c->engine_admin, .await_listing = c->rollout_url != NULL,
-                         .probe = probe_settings_default(), .first_engine_id = 1};
+                         .probe = c->probe, .first_engine_id = 1};
     Err err = fleet_new(&d->uv, d->http, d->store, &fleet, &events, &d->fleet, fault);
+    for (int i = d->seat_count; err == ERR_OK && i < fleet_count(d->fleet); i++) {
+        driver_seat_reset(d, i, fleet_engine(d->fleet, i).address); /* of an earlier life */
+        d->seats[i].state = ENGINE_GONE;
+    }
     err = err != ERR_OK ? err : add_others(d, fault);
+    err = err != ERR_OK ? err : driver_members_start(d, fault);
     return err != ERR_OK ? err : start_local(d, port, fault);
 }

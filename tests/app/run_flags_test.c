@@ -4,6 +4,8 @@
 #include "tests/harness.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* A launch line as slime's examples write it: model, rollout, eval, performance, algorithm,
  * optimizer and SGLang flags; only what has a meaning here is used, the rest is named. */
@@ -51,7 +53,13 @@ static void test_slime_line(void)
     CHECK_NEAR(f.adam_beta2, 0.98, 1e-12);
     CHECK(f.use_kl_loss && f.num_rollout_given && !f.start_given && f.eval_top_p_given);
     const char *names = text_c(&f.ignored_names);
-    CHECK(strstr(names, "--sglang-mem-fraction-static") != NULL);
+    CHECK(strstr(names, "--sglang-") == NULL); /* they are for the engines */
+    CHECK_STR(text_c(&f.sglang.names), "--sglang-mem-fraction-static, --sglang-enable-metrics");
+    CHECK_I64(f.sglang.setting_count, 2);
+    CHECK_STR(f.sglang.settings[0].name, "mem_fraction_static");
+    CHECK_STR(f.sglang.settings[0].value, "0.7");
+    CHECK_STR(f.sglang.settings[1].name, "enable_metrics");
+    CHECK_STR(f.sglang.settings[1].value, "true");
     CHECK(strstr(names, "--apply-chat-template") != NULL);
     CHECK(strstr(names, "--rm-type") == NULL);
     run_flags_free(&f);
@@ -130,9 +138,84 @@ static void test_stored(void)
     CHECK_STR(json_string(config, "rm-type", ""), "math");
     CHECK_I64(cJSON_GetArraySize(json_get(config, "rollout-external-engine-addrs")), 2);
     CHECK(strstr(text_c(&text), "s3cret") == NULL);
+    CHECK_STR(json_string(json_get(config, "sglang"), "mem_fraction_static", ""), "0.7");
     cJSON_Delete(config);
     run_flags_free(&f);
     text_free(&text);
+}
+
+static void test_engine_command(void)
+{
+    char *argv[] = {"run", "--engine-cmd", "sglang", "--sglang-mem-fraction-static=0.5",
+                    "--sglang-cuda-graph-bs", "1", "2", "--sglang-router-ip", "10.0.0.1",
+                    "--sglang-router-port", "3000", "--sglang-router-policy", "random", NULL};
+    static const char *const expected[] = {"python3", "-m", "sglang.launch_server", "--model-path",
+                                           "/m", "--mem-fraction-static", "0.5",
+                                           "--cuda-graph-bs", "1", "2"};
+    RunFlags f;
+    Fault fault = {0};
+    char **words = NULL;
+    CHECK_I64(run_flags_parse(&f, 13, argv, &fault), ERR_OK);
+    CHECK_STR(f.router_ip, "10.0.0.1");
+    CHECK_I64(f.router_port, 3000);
+    CHECK_STR(text_c(&f.ignored_names), "--sglang-router-policy");
+    CHECK_STR(f.sglang.settings[1].value, "1 2");
+    CHECK_I64(engine_command_make(f.engine_cmd, "/m", &f.sglang, &words, &fault), ERR_OK);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        CHECK_STR(words[i], expected[i]);
+    }
+    CHECK(words[sizeof expected / sizeof *expected] == NULL);
+    engine_command_free(words);
+    CHECK_I64(engine_command_make("  ./serve   --x  ", "/m", &f.sglang, &words, &fault), ERR_OK);
+    CHECK_STR(words[0], "./serve");
+    CHECK_STR(words[1], "--x");
+    engine_command_free(words);
+    CHECK_I64(engine_command_make("  ", "/m", &f.sglang, &words, &fault), ERR_ARG);
+    run_flags_free(&f);
+}
+
+/* What the run sets itself, and keys, which every list of processes would show. */
+static void test_engine_settings_refused(void)
+{
+    static const char *const words[] = {"--sglang-host=0.0.0.0", "--sglang-port=1",
+                                        "--sglang-model-path=/x", "--sglang-api-key=k1",
+                                        "--sglang-admin-api-key=k1"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        char *argv[] = {"run", (char *)(uintptr_t)words[i], NULL};
+        RunFlags f;
+        Fault fault = {0};
+        CHECK_I64(run_flags_parse(&f, 2, argv, &fault), ERR_ARG);
+        CHECK(strncmp(fault.sentence, words[i], strcspn(words[i], "=")) == 0);
+        CHECK(strstr(fault.sentence, "k1") == NULL && fault.hint[0] != '\0');
+        run_flags_free(&f);
+    }
+}
+
+static void test_keys(void)
+{
+    char path[] = "/tmp/rolltop-key-XXXXXX";
+    int fd = mkstemp(path);
+    Fault fault = {0};
+    char *key = NULL;
+    unsetenv("SGLANG_API_KEY");
+    unsetenv("SGLANG_API_KEY_FILE");
+    CHECK_I64(engine_key_read("SGLANG_API_KEY", &key, &fault), ERR_OK);
+    CHECK(key == NULL);
+    CHECK(fd >= 0 && write(fd, " s3cret\n", 8) == 8);
+    setenv("SGLANG_API_KEY_FILE", path, 1);
+    CHECK_I64(engine_key_read("SGLANG_API_KEY", &key, &fault), ERR_OK);
+    CHECK_STR(key, "s3cret");
+    free(key);
+    CHECK_I64(fchmod(fd, 0644), 0);
+    CHECK_I64(engine_key_read("SGLANG_API_KEY", &key, &fault), ERR_ARG);
+    CHECK(key == NULL && strstr(fault.sentence, path) != NULL);
+    CHECK(strstr(fault.sentence, "s3cret") == NULL);
+    setenv("SGLANG_API_KEY", "other", 1); /* the variable itself wins */
+    CHECK_I64(engine_key_read("SGLANG_API_KEY", &key, &fault), ERR_OK);
+    CHECK_STR(key, "other");
+    free(key);
+    close(fd);
+    unlink(path);
 }
 
 int main(void)
@@ -141,5 +224,8 @@ int main(void)
     RUN(test_defaults);
     RUN(test_errors);
     RUN(test_stored);
+    RUN(test_engine_command);
+    RUN(test_engine_settings_refused);
+    RUN(test_keys);
     return test_end();
 }

@@ -8,8 +8,8 @@
 #include <math.h>
 
 #define EVENT                                                                                     \
-    "data: {\"output_ids\":[5],\"meta_info\":{\"id\":\"r\",\"completion_tokens\":1,"                \
-    "\"prompt_tokens\":2,\"finish_reason\":{\"type\":\"length\"},\"weight_version\":\"4\","       \
+    "data: {\"output_ids\":[5],\"meta_info\":{\"id\":\"r\",\"completion_tokens\":1,"            \
+    "\"prompt_tokens\":2,\"finish_reason\":{\"type\":\"length\"},\"weight_version\":\"4\","   \
     "\"output_token_logprobs\":[[-0.5,5,null]]}}\n\n"
 const char *const fuzz_seeds[] = {
     "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" EVENT "data: [DONE]\n\n",
