@@ -3,6 +3,7 @@
 #include "core/app/app.h"
 #include "core/base/clock.h"
 #include "core/base/fs.h"
+#include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/model/tokenizer.h"
 #include "core/policy/artifact.h"
@@ -392,10 +393,35 @@ static Err no_room(const RunPlan *plan, int64_t row, const char *path, int64_t c
                      plan->model.max_positions);
 }
 
-/* Every prompt that is not dropped for its length must leave room for its response. */
-static Err check_prompts(const RunPlan *plan, const DataSource *data, const char *path,
-                         int64_t response, Fault *fault)
+/* The row's reward must be able to judge its label: an empty response is scored. */
+static Err check_reward(const DataRow *row, const char *path, const char *type, Fault *fault)
 {
+    RewardInput input = {.response = STR(""), .label = row->label, .metadata = row->metadata,
+                         .label_kind = row->label_kind};
+    PyRandom coin;
+    cJSON *metadata = NULL;
+    double reward = 0.0;
+    Fault why = {0};
+    if (row->metadata.n > 2 &&
+        json_parse(row->metadata, 1 << 20, "metadata", &metadata, NULL) == ERR_OK) {
+        type = json_string(metadata, "rm_type", type);
+    }
+    py_random_seed(&coin, 0);
+    Err err = reward_score(type, &input, &coin, &reward, &why);
+    if (err != ERR_OK) {
+        err = fault_set(fault, err, why.hint, "prompt %lld of %s cannot be scored: %s",
+                        (long long)row->index, path, why.sentence);
+    }
+    cJSON_Delete(metadata);
+    return err;
+}
+
+/* Every prompt that is not dropped for its length must leave room for its response, and its label
+ * must suit its reward. */
+static Err check_prompts(const RunPlan *plan, const DataSource *data, const char *path,
+                         const SampleSettings *settings, Fault *fault)
+{
+    int64_t response = settings->max_response_len;
     int64_t limit = prompt_limit(plan->flags);
     int64_t kept = 0;
     for (int64_t i = 0; i < data_count(data); i++) {
@@ -410,6 +436,10 @@ static Err check_prompts(const RunPlan *plan, const DataSource *data, const char
         kept += keep;
         if (keep && (count == 0 || count + response > plan->model.max_positions)) {
             return no_room(plan, i, path, count, response, fault);
+        }
+        err = keep ? check_reward(data_row(data, i), path, settings->rm_type, fault) : ERR_OK;
+        if (err != ERR_OK) {
+            return err;
         }
     }
     return kept > 0 ? ERR_OK
@@ -453,10 +483,9 @@ static Err check_data(RunPlan *plan, Fault *fault)
 static Err check_tokens(RunPlan *plan, Fault *fault)
 {
     const RunConfig *c = &plan->config;
-    Err err = check_prompts(plan, plan->data, c->data.path, c->rollout.max_response_len, fault);
+    Err err = check_prompts(plan, plan->data, c->data.path, &c->rollout, fault);
     if (err == ERR_OK && plan->eval_data) {
-        err = check_prompts(plan, plan->eval_data, c->eval_data.path, c->eval.max_response_len,
-                            fault);
+        err = check_prompts(plan, plan->eval_data, c->eval_data.path, &c->eval, fault);
     }
     for (size_t i = 0; i < c->stop_id_count && err == ERR_OK; i++) {
         if (c->stop_ids[i] >= plan->model.vocab) {

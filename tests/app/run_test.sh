@@ -35,25 +35,30 @@ B=$T/a.db.d/task
 refuse() { # WORDS extra flags
     words=$1
     shift
-    "$R" run --headless --log "$T/no.db" --hf-checkpoint "$B/base" --prompt-data "$B/train.jsonl" \
-        --label-key label --rm-type digits --rollout-batch-size 2 --num-rollout 1 \
-        --local-engines 1 "$@" >"$T/no.out" 2>&1 </dev/null
+    "$R" run --headless --log "$T/no.db" --hf-checkpoint "$B/base" --rollout-batch-size 2 \
+        --num-rollout 1 --local-engines 1 "$@" >"$T/no.out" 2>&1 </dev/null
     [ $? -eq 2 ] || fail "status 2: $*"
     grep -qF -- "$words" "$T/no.out" || { fail "it says \"$words\""; cat "$T/no.out"; }
     [ "$(wc -l <"$T/no.out")" -eq 1 ] || fail "one line: $*"
     ls "$T" | grep -q '^no\.db' && fail "a refused run leaves something: $*"
     return 0
 }
+data="--prompt-data $B/train.jsonl --label-key label --rm-type digits"
 short="--rollout-max-response-len 16"
-refuse "does not fit into the model's" --rollout-max-response-len 100000
-refuse "is short enough" $short --rollout-max-prompt-len 1
-refuse "is no token of a vocabulary of" $short --rollout-stop-token-ids 99999999
-refuse "is not a directory" $short --save "$B/train.jsonl/x" --save-interval 1
+refuse "does not fit into the model's" $data --rollout-max-response-len 100000
+refuse "is short enough" $short $data --rollout-max-prompt-len 1
+refuse "is no token of a vocabulary of" $short $data --rollout-stop-token-ids 99999999
+refuse "is not a directory" $short $data --save "$B/train.jsonl/x" --save-interval 1
+printf '{"input":"rev 12=","label":"21"}\n{"input":"rev 10=","label":0}\n' >"$T/zero.jsonl"
+refuse "prompt 1 of $T/zero.jsonl cannot be scored: the f1 reward needs a label that is a string" \
+    $short --prompt-data "$T/zero.jsonl" --label-key label --rm-type f1
+refuse "cannot be scored: the exact reward needs a label" $short --rm-type exact \
+    --prompt-data "$B/train.jsonl"
 cp -r "$B/base" "$T/cut"
 head -c 20000 "$B/base/model.safetensors" >"$T/cut/model.safetensors"
-refuse "cut/model.safetensors" $short --load "$T/cut"
-refuse "models of different shape" $short --load "$ROLLTOP_SOURCE/tests/data/golden-qwen3/untied"
-refuse "cut/model.safetensors" $short --use-kl-loss --ref-load "$T/cut"
+refuse "cut/model.safetensors" $short $data --load "$T/cut"
+refuse "models of different shape" $short $data --load "$ROLLTOP_SOURCE/tests/data/golden-qwen3/untied"
+refuse "cut/model.safetensors" $short $data --use-kl-loss --ref-load "$T/cut"
 
 # A run on that checkpoint; every part is killed once.
 start() { # extra flags
