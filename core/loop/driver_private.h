@@ -176,6 +176,7 @@ struct Driver {
     SyncJob *jobs[DRIVER_JOBS_MAX];
     SyncJob *main_job;
     int job_count;
+    int64_t settle_us; /* after a resume: calls of the core before may arrive until then */
     int64_t main_version; /* wanted by the loop's SYNC that has to wait for fences; 0 none */
     bool main_again;
     int64_t again_command;

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const int64_t SETTLE_US = 6000000; /* what a dead core sent arrives within 5 s or never */
+
 typedef struct LastStep {
     int64_t step, position;
     char *state;
@@ -142,6 +144,9 @@ Err driver_resume(Driver *d, LoopConfig *loop, Fault *fault)
         data_seek(d->data, position);
         free(d->trainer_dir);
         d->trainer_dir = last.state;
+    }
+    if (d->config->engine_addr_count > 0) { /* engines of others outlived the core */
+        d->settle_us = clock_wall_us() + SETTLE_US;
     }
     driver_event(d, SEVERITY_INFO, "core", 0, "resumed at step %lld", (long long)loop->start_step);
     return ERR_OK;

@@ -272,7 +272,7 @@ static void leave_out(Driver *d, int engine, int64_t now_us)
     }
 }
 
-/* The newest word of the trainer on that version; NULL: it was before this core, or too long ago. */
+/* The newest word of the trainer on that version; NULL: before this core, or too long ago. */
 static const KeptCanary *kept_canary(const Driver *d, int64_t version)
 {
     for (int back = 1; back <= DRIVER_KEPT_CANARIES && back <= d->kept_next; back++) {
@@ -356,7 +356,7 @@ static void start_main(Driver *d)
     for (int i = 0; i < d->seat_count; i++) {
         members += member_now(d, i);
     }
-    if (members == 0 || d->job_count >= DRIVER_JOBS_MAX) {
+    if (members == 0 || d->job_count >= DRIVER_JOBS_MAX || clock_wall_us() < d->settle_us) {
         return; /* somebody comes back; the loop was told that parts are lost */
     }
     int64_t version = d->main_version;
