@@ -42,11 +42,12 @@ static int simulate(const SimOptions *options)
     }
     double seconds = (double)(clock_mono_us() - began_us) / 1e6;
     double simulated = (double)sum.virtual_us / 1e6;
-    fprintf(stderr, "%lld transactions (%lld with faults, %lld committed), %lld fences, %lld faults, %lld "
-           "deaths of the core; %.0f s simulated in %.2f s, %.0f x real time\n",
-           (long long)sum.transactions, (long long)sum.faulted, (long long)sum.committed,
-           (long long)sum.fences, (long long)sum.faults, (long long)sum.deaths, simulated, seconds,
-           seconds > 0.0 ? simulated / seconds : 0.0);
+    fprintf(stderr,
+            "%lld transactions (%lld with faults, %lld committed), %lld fences, %lld faults, "
+            "%lld deaths of the core; %.0f s simulated in %.2f s, %.0f x real time\n",
+            (long long)sum.transactions, (long long)sum.faulted, (long long)sum.committed,
+            (long long)sum.fences, (long long)sum.faults, (long long)sum.deaths, simulated,
+            seconds, seconds > 0.0 ? simulated / seconds : 0.0);
     printf("%lld passed, %lld failed\n", (long long)(options->count - failed), (long long)failed);
     return failed == 0 ? APP_OK : APP_NOT_REACHED;
 }
@@ -102,8 +103,8 @@ static int run_sim(const FlagSpec *specs, size_t count, SimOptions *options, voi
     int status = APP_OK;
     if (err == ERR_OK && options->help) {
         fputs("usage: rolltop sim --seed S [--count N] [--engines E] [--trace]\n\n"
-              "Policy transactions on a simulated fleet with faults; status 1 and the seed where a\n"
-              "rule broke. The same seed gives the same bytes.\n\n", stdout);
+              "Policy transactions on a simulated fleet with faults; status 1 and the seed where\n"
+              "a rule broke. The same seed gives the same bytes.\n\n", stdout);
         flags_help(specs, count, stdout);
     } else if (err == ERR_OK && rest.count > 0) {
         err = fault_set(&fault, ERR_ARG, "rolltop sim --help lists its flags",
