@@ -77,7 +77,7 @@ typedef struct SyncJob SyncJob;
 typedef struct Attempt { /* the newest attempt of one sample */
     RolloutJob *job;
     Generation *generation; /* NULL: none in flight */
-    int64_t sample, started_us, logged_us;
+    int64_t sample, started_us, logged_us, moved_us; /* moved: newest token */
     int attempt, group;
     bool unsent; /* could not be started; its end is fed on the next tick */
 } Attempt;

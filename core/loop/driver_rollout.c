@@ -30,6 +30,7 @@ static void on_progress(Generation *g, size_t tokens, void *user)
     Driver *d = a->job->driver;
     int64_t now = clock_wall_us();
     int64_t engine = engine_id(d, generate_engine(g));
+    a->moved_us = now;
     if (engine > 0) {
         fleet_note_tokens(d->fleet, (int)engine - 1);
     }
@@ -387,14 +388,31 @@ void driver_rollout_cancel(Driver *d)
     }
 }
 
+/* Did this attempt go to the engine that is lost? Our frontend names the engine with the reply's
+ * head: an attempt without a name is held by one that has not even begun to answer, and asking
+ * again costs nothing. A frontend of others names nobody: a stream that has stood still since
+ * before the loss is taken for one of its streams; one that has not begun yet may be waiting in
+ * any queue and is left to its bound of silence. */
+static bool went_there(const Driver *d, const Attempt *a, int engine, int64_t now_us)
+{
+    int64_t id = engine_id(d, generate_engine(a->generation));
+    if (id != 0) {
+        return id == engine + 1;
+    }
+    int64_t dead_us = (d->config->probe.dead_ms > 0 ? d->config->probe.dead_ms
+                                                    : probe_settings_default().dead_ms) * 1000;
+    return d->frontend || (a->moved_us > 0 && now_us - a->moved_us >= dead_us);
+}
+
 /* Its samples are generated elsewhere at once instead of waiting for a silent stream. */
 void driver_rollout_engine_lost(Driver *d, int engine)
 {
     RolloutJob *job = running(d);
+    int64_t now_us = clock_wall_us();
     int64_t samples = job ? (int64_t)job->group_count * job->per_group : 0;
     for (int64_t i = 0; i < samples; i++) {
         Attempt *a = &job->attempts[i];
-        if (a->generation && engine_id(d, generate_engine(a->generation)) == engine + 1) {
+        if (a->generation && went_there(d, a, engine, now_us)) {
             generate_cancel(a->generation);
         }
     }
