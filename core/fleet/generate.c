@@ -228,6 +228,13 @@ static GenerateEnd end_of_status(int status)
     return ours ? GENERATE_REFUSED : GENERATE_FAILED;
 }
 
+/* A Dynamo frontend that sees the fleet under two names refuses every request with 400, whatever is
+ * in it (see registration.h): that says nothing about the sample. */
+static bool fleet_is_split(const char *text)
+{
+    return strstr(text, "multiple SGLang models are registered") != NULL;
+}
+
 /* The scanner's word, sharpened: an error inside a stream may carry the status that it would
  * have had before the stream began. */
 static GenerateEnd end_of_scan(const Generation *g, const GenerateResult *result)
@@ -261,7 +268,7 @@ static void judge(Generation *g, const HttpResult *http, GenerateResult *result)
         set_detail(result, "cancelled");
     } else if (http->end == HTTP_END_OK && http->status != 200) {
         PeerError error = peer_error_read(text_str(&g->whole));
-        result->end = end_of_status(http->status);
+        result->end = fleet_is_split(error.text) ? GENERATE_FAILED : end_of_status(http->status);
         (void)str_format(result->detail, sizeof result->detail, "http %d: %.120s", http->status,
                          error.text);
     } else if (g->scan_err == ERR_PEER || generate_scan_broken(g->scan)) {

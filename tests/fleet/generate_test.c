@@ -54,6 +54,10 @@ static bool plain_answers(const RawRequest *r)
     } else if (strcmp(r->path, "/529") == 0 || strcmp(r->path, "/400") == 0
                || strcmp(r->path, "/404") == 0 || strncmp(r->path, "/50", 3) == 0) {
         raw_reply(r->fd, atoi(r->path + 1), "", "{\"object\":\"error\",\"message\":\"m\"}");
+    } else if (strcmp(r->path, "/two-models") == 0) { /* as recorded */
+        raw_reply(r->fd, 400, "",
+                  "{\"error\":{\"message\":\"multiple SGLang models are registered; configure a "
+                  "model-specific generate endpoint\"}}");
     } else if (strcmp(r->path, "/gone") == 0) {
         return false;
     } else {
@@ -243,6 +247,7 @@ static void bad_ends(void)
         {"/404", "failed", "404"},
         {"/500", "failed", "500"},
         {"/501", "refused", "501"},
+        {"/two-models", "failed", "multiple SGLang models"}, /* the fleet's fault, not ours */
         {"/gone", "failed", "reset"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
