@@ -52,14 +52,14 @@ static void help(const FlagSpec *specs)
 static const char *const show_parts[][2] = {
     {"policy", "select version, t_us, parent, digest, path, kind, bytes, step from policy "
                "where version = %lld order by change_id"},
-    {"states", "select s.t_us, e.name as state, s.txn_id as txn, s.reason from policy_state s "
+    {"states", "select s.t_us, e.word as state, s.txn_id as txn, s.reason from policy_state s "
                "left join enumeration e on e.kind = 'policy_state' and e.code = s.state "
                "where s.version = %lld order by s.change_id"},
     {"transactions", "select txn_id as txn, started_us, from_version, to_version, engines, why, "
                      "case decided when 1 then 'commit' when 0 then 'roll back' end as decided, "
                      "decided_us, decision_reason, outcome, ended_us, pause_us "
                      "from txn where to_version = %lld order by txn_id"},
-    {"answers", "select a.txn_id as txn, a.engine, a.incarnation, e.name as phase, "
+    {"answers", "select a.txn_id as txn, a.engine, a.incarnation, e.word as phase, "
                 "case a.ok when 1 then 'ok' else 'failed' end as answer, a.took_us, a.detail "
                 "from txn_answer a join txn t on t.txn_id = a.txn_id "
                 "left join enumeration e on e.kind = 'txn_phase' and e.code = a.phase "
