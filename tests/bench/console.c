@@ -1,12 +1,15 @@
 /* What the console costs: first frame, CPU at one refresh a second, bytes and wake-ups, on a log
  * that this program writes itself: a made-up fleet with a past that grows once a second.
  *   bench_console                               measures, 16 engines, 10 minutes of past
+ *   bench_console keys [ENGINES MINUTES]        bytes a refresh at 200x50, CPU without the start,
+ *                                               key to first byte: 16, 64 and 1024 engines
  *   bench_console LOG.db ENGINES MINUTES MODE   to look at it; MODE is live, write, replay, or
  *                                               attach (to a log that another one is writing)
  * No core is behind it. */
 #include "core/base/clock.h"
 #include "core/base/rng.h"
 #include "store/store.h"
+#include "tui/screen.h"
 #include "tui/tui.h"
 
 #include <math.h>
@@ -20,9 +23,11 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { US = 1000000, STEP_S = 20, GROUP = 8, WATCH_S = 10, STARTS = 3 };
+enum { US = 1000000, STEP_S = 20, GROUP = 8, WATCH_S = 10, STARTS = 3,
+       ENGINES_MAX = 1024, KEYS = 200, KEY_GAP_MS = 40 };
 
 typedef struct World {
     Store *store;
@@ -30,7 +35,7 @@ typedef struct World {
     int engines;
     int64_t t0_us, sample, group, phase, event;
     int64_t version;
-    double total[256];
+    double total[ENGINES_MAX + 1];
     atomic_bool stop;
 } World;
 
@@ -361,6 +366,193 @@ static int measure(void)
     return system(command) != 0;
 }
 
+/* Nanoseconds on a CPU since the start, by the scheduler; -1 where it does not say. */
+static double cpu_ns(pid_t pid)
+{
+    char path[64];
+    double ns = -1;
+    (void)snprintf(path, sizeof path, "/proc/%d/schedstat", (int)pid);
+    FILE *file = fopen(path, "r");
+    if (file) {
+        ns = fscanf(file, "%lf", &ns) == 1 ? ns : -1;
+        (void)fclose(file);
+    }
+    return ns;
+}
+
+/* CPU time of this thread, so that a busy machine does not count. */
+static int64_t thread_cpu_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * US + t.tv_nsec / 1000;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+    const double *left = a;
+    const double *right = b;
+    return (*left > *right) - (*left < *right);
+}
+
+/* Bytes that come within `ms`; the first of them after *first_ms. */
+static long drain(int fd, int ms, double *first_ms)
+{
+    char buffer[65536];
+    long bytes = 0;
+    int64_t began = clock_mono_us();
+    int64_t end = began + ms * INT64_C(1000);
+    *first_ms = -1;
+    for (int64_t now = began; now < end; now = clock_mono_us()) {
+        struct pollfd wait = {fd, POLLIN, 0};
+        if (poll(&wait, 1, (int)((end - now) / 1000) + 1) <= 0) {
+            continue;
+        }
+        ssize_t n = read(fd, buffer, sizeof buffer);
+        if (n <= 0) {
+            break;
+        }
+        *first_ms = *first_ms < 0 ? (double)(clock_mono_us() - began) / 1000 : *first_ms;
+        bytes += (long)n;
+    }
+    return bytes;
+}
+
+/* The console is started before the writer: a fork amid threads may inherit a held lock. */
+static void press_and_watch(World *w, pthread_t *writer, const char *path)
+{
+    static const char *const keys[] = {"j", "j", "k", "4", "1", "j", "\r", "\x7f", "3", "1"};
+    struct winsize size = {50, 200, 0, 0};
+    double refresh[WATCH_S];
+    double latency[KEYS];
+    int count = 0;
+    double ms = 0;
+    int fd = -1;
+    pid_t pid = forkpty(&fd, NULL, NULL, &size);
+    if (pid == 0) {
+        Fault fault = {0};
+        (void)setenv("TERM", "xterm-256color", 1);
+        (void)setenv("LC_ALL", "C.UTF-8", 1);
+        _exit(show(path, false, &fault) != ERR_OK);
+    }
+    if (pthread_create(writer, NULL, live, w) != 0) {
+        abort();
+    }
+    (void)drain(fd, 3000, &ms);
+    double before = cpu_ns(pid);
+    for (int i = 0; i < WATCH_S; i++) {
+        refresh[i] = (double)drain(fd, 1000, &ms);
+    }
+    double cpu = cpu_ns(pid) - before;
+    for (int i = 0; i < KEYS; i++) {
+        const char *key = keys[i % (int)(sizeof keys / sizeof keys[0])];
+        ssize_t ignored = write(fd, key, strlen(key));
+        (void)ignored;
+        (void)drain(fd, KEY_GAP_MS, &ms);
+        if (ms >= 0) {
+            latency[count++] = ms;
+        }
+    }
+    int status = 0;
+    bool ended = waitpid(pid, &status, WNOHANG) == pid;
+    if (ended) {
+        fprintf(stderr, "the console ended by itself, status %d\n", status);
+    } else {
+        (void)kill(pid, SIGTERM);
+        (void)waitpid(pid, NULL, 0);
+    }
+    (void)close(fd);
+    qsort(refresh, WATCH_S, sizeof refresh[0], compare_numbers);
+    qsort(latency, (size_t)count, sizeof latency[0], compare_numbers);
+    printf("%7d  %12.0f %9.0f %10.2f %14.2f", w->engines, refresh[WATCH_S / 2], refresh[WATCH_S - 1],
+           cpu / (WATCH_S * 1e7), cpu / (WATCH_S * 1e6));
+    if (count > 0) {
+        printf(" %10.2f %8.2f %8d\n", latency[count / 2], latency[count * 99 / 100], count);
+    } else {
+        printf("  no key was answered\n");
+    }
+}
+
+/* One process: reading the log, then ordering and drawing without a terminal. */
+static void repaint(const char *path)
+{
+    enum { ROUNDS = 100 };
+    View *view = NULL;
+    Fault fault = {0};
+    if (view_open(path, &view, &fault) != ERR_OK) {
+        fault_print(&fault);
+        return;
+    }
+    ModelConfig config = {.user = "ana", .log_path = path};
+    Model *model = model_new(&config);
+    Surface *surface = surface_new(200, 50, false);
+    Arena *arena = arena_new(SNAP_ARENA_MAX);
+    static Snapshot snap;
+    int64_t now = clock_wall_us();
+    (void)model_resize(model, 200, 50);
+    double read_ms = 0;
+    double draw_ms = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        SnapRequest request = model_request(model, now);
+        int64_t began = thread_cpu_us();
+        (void)snapshot_read(view, &request, arena, &snap);
+        int64_t read = thread_cpu_us();
+        (void)model_observe(model, &snap, now);
+        screen_draw(model, &snap, now, surface);
+        read_ms += (double)(read - began) / 1000;
+        draw_ms += (double)(thread_cpu_us() - read) / 1000;
+    }
+    printf("%28s read %.2f ms, order and draw %.2f ms of CPU a frame\n", "", read_ms / ROUNDS,
+           draw_ms / ROUNDS);
+    surface_free(surface);
+    model_free(model);
+    arena_free(arena);
+    view_close(view);
+}
+
+static int keys(const char *engines, const char *minutes)
+{
+    static const int sizes[] = {16, 64, ENGINES_MAX};
+    int only = engines ? atoi(engines) : 0;
+    printf("200x50, 1 Hz, every engine's numbers change each second\n"
+           "engines  bytes/refresh   largest   CPU %%    ms a refresh   key p50 ms      p99    keys"
+           "\n");
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        char path[] = "/tmp/rolltop-bench-keys-XXXXXX";
+        char side[64];
+        Fault fault = {0};
+        pthread_t writer;
+        World *w = calloc(1, sizeof *w);
+        int file = mkstemp(path);
+        if (!w || file < 0) {
+            return 1;
+        }
+        (void)close(file);
+        w->engines = only > 1 && only <= ENGINES_MAX ? only : sizes[i];
+        int past = minutes ? atoi(minutes) : w->engines > 100 ? 2 : 10;
+        if (open_world(w, path, past < 1 ? 1 : past, &fault) != ERR_OK) {
+            fault_print(&fault);
+            return 1;
+        }
+        press_and_watch(w, &writer, path);
+        repaint(path);
+        fflush(stdout);
+        w->stop = true;
+        (void)pthread_join(writer, NULL);
+        store_close(w->store);
+        free(w);
+        (void)remove(path);
+        for (int k = 0; k < 2; k++) {
+            (void)snprintf(side, sizeof side, "%s%s", path, k ? "-wal" : "-shm");
+            (void)remove(side);
+        }
+        if (only) {
+            break;
+        }
+    }
+    return 0;
+}
+
 static int look(char **argv)
 {
     World w = {.engines = atoi(argv[2])};
@@ -370,8 +562,8 @@ static int look(char **argv)
     Fault fault = {0};
     Err err = ERR_OK;
     pthread_t writer;
-    if (w.engines < 2 || w.engines > 255 || minutes < 1) {
-        fprintf(stderr, "2 to 255 engines, one minute or more\n");
+    if (w.engines < 2 || w.engines > ENGINES_MAX || minutes < 1) {
+        fprintf(stderr, "2 to 1024 engines, one minute or more\n");
         return 2;
     }
     if (!replay && strcmp(mode, "attach") != 0) {
@@ -398,9 +590,12 @@ int main(int argc, char **argv)
     if (argc == 1) {
         return measure();
     }
+    if (strcmp(argv[1], "keys") == 0 && argc <= 4) {
+        return keys(argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
+    }
     if (argc == 5) {
         return look(argv);
     }
-    fprintf(stderr, "bench_console [LOG.db ENGINES MINUTES live|write|replay|attach]\n");
+    fprintf(stderr, "bench_console [keys [ENGINES MINUTES] | LOG.db ENGINES MINUTES live|write|replay|attach]\n");
     return 2;
 }

@@ -20,7 +20,7 @@
 #include <term.h>
 #include <unistd.h>
 
-enum { US = 1000000, ENGINES = 16, HISTORY_S = 120, WAIT_MS = 20000, WATCH_S = 8 };
+enum { US = 1000000, ENGINES = 16, HISTORY_S = 600, WAIT_MS = 20000, WATCH_S = 8 };
 enum { BYTES_BUDGET = 1200, CURSOR_BUDGET = 1400 };
 
 static char folder[] = "/tmp/rolltop-pty-XXXXXX";
@@ -257,6 +257,9 @@ static bool known_terminal(const char *term)
 {
     int known = 0;
     bool ok = setupterm(term, STDOUT_FILENO, &known) == OK;
+    if (cur_term) {
+        (void)del_curterm(cur_term);
+    }
     return ok;
 }
 
@@ -406,13 +409,13 @@ static void budgets(void)
     Setup setup = {.term = "xterm-256color", .locale = "C.UTF-8", .w = 200, .h = 50};
     long seconds[WATCH_S];
     pthread_t writer;
+    start(&con, &setup); /* before the thread: a fork amid threads may inherit a held lock */
+    CHECK(settle(&con));
     writing = true;
     if (pthread_create(&writer, NULL, write_on, NULL) != 0) {
         CHECK(false);
         return;
     }
-    start(&con, &setup);
-    CHECK(settle(&con));
     (void)settle(&con);
     long wakes_before = wakes(con.pid);
     for (int i = 0; i < WATCH_S; i++) {
