@@ -54,6 +54,27 @@ static bool plain_answers(const RawRequest *r)
     } else if (strcmp(r->path, "/529") == 0 || strcmp(r->path, "/400") == 0
                || strcmp(r->path, "/404") == 0 || strncmp(r->path, "/50", 3) == 0) {
         raw_reply(r->fd, atoi(r->path + 1), "", "{\"object\":\"error\",\"message\":\"m\"}");
+    } else if (strcmp(r->path, "/gzip") == 0) {
+        raw_reply(r->fd, 200, "Content-Encoding: gzip\r\n", "{\x1f\x8b\x08zip");
+    } else if (strcmp(r->path, "/2gb") == 0) {
+        raw_print(r->fd, "HTTP/1.1 200 OK\r\nContent-Length: 2147483648\r\n\r\n{");
+        raw_sleep_ms(1500);
+        return false;
+    } else if (strcmp(r->path, "/endless-head") == 0) {
+        raw_print(r->fd, "HTTP/1.1 200 OK\r\n");
+        for (int i = 0; i < 200000; i++) {
+            raw_print(r->fd, "x-filler: 0123456789012345678901234567890123456789\r\n");
+        }
+        return false;
+    } else if (strcmp(r->path, "/nan") == 0) {
+        raw_reply(r->fd, 200, "", "{\"output_ids\":[7],\"meta_info\":{\"id\":\"r\",\"prompt_tokens\":2,"
+                  "\"finish_reason\":{\"type\":\"stop\"},\"completion_tokens\":1,"
+                  "\"output_token_logprobs\":[[NaN,7,null]]}}");
+    } else if (strcmp(r->path, "/beyond") == 0) {
+        raw_reply(r->fd, 200, "", "{\"output_ids\":[9007199254740993],\"meta_info\":{\"id\":\"r\","
+                  "\"prompt_tokens\":2,\"finish_reason\":{\"type\":\"stop\"},"
+                  "\"completion_tokens\":1,"
+                  "\"output_token_logprobs\":[[-1,9007199254740993,null]]}}");
     } else if (strcmp(r->path, "/two-models") == 0) { /* as recorded */
         raw_reply(r->fd, 400, "",
                   "{\"error\":{\"message\":\"multiple SGLang models are registered; configure a "
@@ -247,6 +268,11 @@ static void bad_ends(void)
         {"/404", "failed", "404"},
         {"/500", "failed", "500"},
         {"/501", "refused", "501"},
+        {"/gzip", "failed", "JSON"},           /* nobody asked for it */
+        {"/2gb", "silent", "0 tokens"},        /* a stream may be long; it keeps no byte of it */
+        {"/endless-head", "failed", "too large"},
+        {"/nan", "failed", "JSON"},
+        {"/beyond", "invalid", "token id"},    /* 2^53 + 1 */
         {"/two-models", "failed", "multiple SGLang models"}, /* the fleet's fault, not ours */
         {"/gone", "failed", "reset"},
     };
@@ -260,7 +286,10 @@ static void bad_ends(void)
         CHECK_NEAR(done.retry_after_s, strcmp(cases[i].path, "/503") == 0 ? 3 : -1, 0);
         CHECK(done.total_us < 2000000);
     }
-    Done done = run_with("/s/good", (GenerateSpec){.stream = true, .rid = "another"}, false);
+    Done done = run_with("/2gb", (GenerateSpec){.total_ms = 4000}, false);
+    CHECK_STR(generate_end_name(done.end), "failed"); /* a whole reply may not */
+    CHECK(strstr(done.detail, "too large") != NULL && done.total_us < 1000000);
+    done = run_with("/s/good", (GenerateSpec){.stream = true, .rid = "another"}, false);
     CHECK_STR(generate_end_name(done.end), "invalid"); /* crossed replies */
     done = run_with("/s/good", (GenerateSpec){.stream = true, .vocab = 7}, false);
     CHECK_STR(generate_end_name(done.end), "invalid");
