@@ -4,10 +4,12 @@
 #include "core/model/checkpoint.h"
 #include "core/model/digest.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { CHUNK = 8192, LANES = 32, THREAD_BYTES = 64 << 20 };
 static const double NORM_JUMP_DEFAULT = 4.0;
@@ -148,11 +150,39 @@ static Err read_all(Check *check, int64_t bytes, char digest[DIGEST_TEXT], Fault
     return err;
 }
 
+/* Names, sizes, times and inodes of the directory's files: equal before and after reading, or
+ * somebody wrote meanwhile. */
+static uint64_t dir_stamp(const char *path)
+{
+    uint64_t stamp = 0;
+    DIR *dir = opendir(path);
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+        struct stat info;
+        if (fstatat(dirfd(dir), entry->d_name, &info, 0) != 0 || !S_ISREG(info.st_mode)) {
+            continue;
+        }
+        int64_t facts[] = {(int64_t)info.st_size, (int64_t)info.st_mtim.tv_sec,
+                           (int64_t)info.st_mtim.tv_nsec, (int64_t)info.st_ino};
+        stamp += hash64(facts, sizeof facts, hash64(entry->d_name, strlen(entry->d_name), 0));
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    return stamp;
+}
+
+static Err still_written(const char *dir, Fault *fault)
+{
+    return fault_set(fault, ERR_STATE, "publish into another directory and rename it when done",
+                     "%s is being written: its files changed while they were read", dir);
+}
+
 Err artifact_check(const char *dir, const Artifact *previous, double norm_jump, Artifact *out,
                    Fault *fault)
 {
     StSet *set = NULL;
     double limit = norm_jump > 0.0 ? norm_jump : NORM_JUMP_DEFAULT;
+    uint64_t stamp = dir_stamp(dir);
     *out = (Artifact){0};
     Err err = model_config_load(dir, &out->config, fault);
     if (err == ERR_OK) {
@@ -172,6 +202,9 @@ Err artifact_check(const char *dir, const Artifact *previous, double norm_jump, 
         err = check_jumps(dir, &out->config, out->norms, previous, limit, fault);
     }
     st_set_close(set);
+    if (err == ERR_OK && dir_stamp(dir) != stamp) {
+        err = still_written(dir, fault);
+    }
     if (err != ERR_OK) {
         artifact_free(out);
     }

@@ -8,7 +8,12 @@
 #include "core/model/weights.h"
 #include "core/policy/artifact.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct Model {
     ModelConfig config;
@@ -138,6 +143,66 @@ static void good_and_bad(void)
     expect("/nonexistent", NULL, 0, ERR_NOT_FOUND, "/nonexistent");
 }
 
+typedef struct Toucher {
+    char *path;
+    _Atomic bool stop;
+    _Atomic int64_t times;
+} Toucher;
+
+static void *touch(void *user)
+{
+    Toucher *t = user;
+    while (!t->stop) {
+        int64_t n = ++t->times;
+        struct timespec at[2] = {{.tv_sec = 1000, .tv_nsec = n}, {.tv_sec = 1000, .tv_nsec = n}};
+        (void)utimensat(AT_FDCWD, t->path, at, 0);
+    }
+    return NULL;
+}
+
+/* A checkpoint that somebody still writes, a shard that is missing, a link that leads nowhere. */
+static void not_whole(void)
+{
+    char dir[] = "/tmp/rolltop-artifact-XXXXXX";
+    Model m;
+    Fault fault = {0};
+    CHECK(mkdtemp(dir) != NULL);
+    model_make(&m, small_config(60000));
+    model_write(&m, dir, m.count);
+    Toucher toucher = {.path = fs_join(dir, "model.safetensors")};
+    pthread_t thread;
+    CHECK_I64(pthread_create(&thread, NULL, touch, &toucher), 0);
+    while (toucher.times < 2) {
+        sched_yield();
+    }
+    bool seen = false; /* on a busy machine the other thread may not run during one check */
+    for (int i = 0; i < 1000 && !seen; i++) {
+        Artifact a;
+        fault_clear(&fault);
+        seen = artifact_check(dir, NULL, 0, &a, &fault) == ERR_STATE;
+        artifact_free(&a);
+    }
+    CHECK(seen);
+    CHECK(strstr(fault.sentence, "changed while they were read") != NULL);
+    fault_clear(&fault);
+    toucher.stop = true;
+    CHECK_I64(pthread_join(thread, NULL), 0);
+    expect(dir, NULL, 0, ERR_OK, "");
+
+    CHECK_I64(unlink(toucher.path), 0);
+    CHECK_I64(symlink("model.safetensors", toucher.path), 0);
+    expect(dir, NULL, 0, ERR_NOT_FOUND, "model.safetensors");
+    CHECK_I64(unlink(toucher.path), 0);
+    static const char index[] = "{\"weight_map\": {\"model.norm.weight\": \"part-2.safetensors\"}}";
+    char *path = fs_join(dir, "model.safetensors.index.json");
+    CHECK_I64(fs_write_atomic(path, index, sizeof index - 1, &fault), ERR_OK);
+    expect(dir, NULL, 0, ERR_NOT_FOUND, "part-2.safetensors");
+    free(path);
+    free(toucher.path);
+    model_drop(&m);
+    CHECK_I64(fs_remove_tree(dir, &fault), ERR_OK);
+}
+
 static void large_with_threads(void)
 {
     char dir[] = "/tmp/rolltop-artifact-XXXXXX";
@@ -163,6 +228,7 @@ static void large_with_threads(void)
 int main(void)
 {
     RUN(good_and_bad);
+    RUN(not_whole);
     RUN(large_with_threads);
     return test_end();
 }
