@@ -183,6 +183,7 @@ struct Driver {
     Artifact committed_artifact, pending_artifact;
     bool has_artifact, has_pending;
     int64_t publishing; /* version that the trainer writes */
+    char published_digest[DIGEST_TEXT]; /* what it said of it; empty: not known */
     KeptCanary kept[DRIVER_KEPT_CANARIES];
     int kept_next;
     int32_t canary[DRIVER_CANARY_TOKENS];

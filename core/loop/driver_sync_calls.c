@@ -57,13 +57,30 @@ void sync_policy_state(Driver *d, int64_t version, int64_t txn, PolicyState stat
     store_put_policy_state(d->store, &fact);
 }
 
+/* Are these the bytes that the trainer published? An old directory, or one that somebody else
+ * wrote, is whole and finite and still the wrong policy. */
+static bool digest_fits(CheckWork *check)
+{
+    const Driver *d = check->job->d;
+    bool known = check->action.version == d->publishing && d->published_digest[0] &&
+                 strlen(d->published_digest) == strlen(check->artifact.digest);
+    if (!known || strcmp(d->published_digest, check->artifact.digest) == 0) {
+        return true;
+    }
+    check->err = fault_set(&check->fault, ERR_STATE, "publish it again",
+                           "%s holds digest %s, the trainer published %s", check->dir,
+                           check->artifact.digest, d->published_digest);
+    artifact_free(&check->artifact);
+    return false;
+}
+
 static void checked(uv_work_t *work, int status)
 {
     CheckWork *check = work->data;
     SyncJob *job = check->job;
     Driver *d = job->d;
     job->calls--;
-    bool ok = status == 0 && check->err == ERR_OK;
+    bool ok = status == 0 && check->err == ERR_OK && digest_fits(check);
     char detail[FAULT_TEXT_MAX + 64];
     if (ok) {
         (void)str_format(detail, sizeof detail, "%d tensors, %lld bytes, digest %s",

@@ -305,6 +305,8 @@ static void on_published(const TrainerReply *reply, void *user)
         return;
     }
     int64_t now = clock_wall_us();
+    (void)str_format(d->published_digest, sizeof d->published_digest, "%s",
+                     reply->digest ? reply->digest : "");
     PolicyFact fact = {.version = d->publishing, .t_us = now, .parent = loop_committed(d->loop),
                        .digest = reply->digest, .path = reply->dir, .kind = "full",
                        .bytes = reply->bytes, .step = loop_step(d->loop)};
@@ -328,6 +330,7 @@ void driver_publish(Driver *d, int64_t version)
         return;
     }
     d->publishing = version;
+    d->published_digest[0] = '\\0';
     char *dir = driver_path(d, "policies", "v", version);
     Fault fault = {0};
     Err err = fs_remove_tree(dir, &fault); /* left by an attempt that failed */
