@@ -330,7 +330,7 @@ void driver_publish(Driver *d, int64_t version)
         return;
     }
     d->publishing = version;
-    d->published_digest[0] = '\\0';
+    d->published_digest[0] = '\0';
     char *dir = driver_path(d, "policies", "v", version);
     Fault fault = {0};
     Err err = fs_remove_tree(dir, &fault); /* left by an attempt that failed */
