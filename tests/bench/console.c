@@ -464,8 +464,9 @@ static void press_and_watch(World *w, pthread_t *writer, const char *path)
     (void)close(fd);
     qsort(refresh, WATCH_S, sizeof refresh[0], compare_numbers);
     qsort(latency, (size_t)count, sizeof latency[0], compare_numbers);
-    printf("%7d  %12.0f %9.0f %10.2f %14.2f", w->engines, refresh[WATCH_S / 2], refresh[WATCH_S - 1],
-           cpu / (WATCH_S * 1e7), cpu / (WATCH_S * 1e6));
+    printf("%7d  %12.0f %9.0f %10.2f %14.2f", w->engines, refresh[WATCH_S / 2],
+           refresh[WATCH_S - 1], cpu / (WATCH_S * 1e7),
+           cpu / (WATCH_S * 1e6));
     if (count > 0) {
         printf(" %10.2f %8.2f %8d\n", latency[count / 2], latency[count * 99 / 100], count);
     } else {
@@ -515,8 +516,8 @@ static int keys(const char *engines, const char *minutes)
     static const int sizes[] = {16, 64, ENGINES_MAX};
     int only = engines ? atoi(engines) : 0;
     printf("200x50, 1 Hz, every engine's numbers change each second\n"
-           "engines  bytes/refresh   largest   CPU %%    ms a refresh   key p50 ms      p99    keys"
-           "\n");
+           "engines  bytes/refresh   largest   CPU %%    ms a refresh   key p50 ms      p99    "
+           "keys\n");
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         char path[] = "/tmp/rolltop-bench-keys-XXXXXX";
         char side[64];
@@ -596,6 +597,7 @@ int main(int argc, char **argv)
     if (argc == 5) {
         return look(argv);
     }
-    fprintf(stderr, "bench_console [keys [ENGINES MINUTES] | LOG.db ENGINES MINUTES live|write|replay|attach]\n");
+    fprintf(stderr, "bench_console [keys [ENGINES MINUTES] | "
+            "LOG.db ENGINES MINUTES live|write|replay|attach]\n");
     return 2;
 }

@@ -323,6 +323,20 @@ row_console() {
         "bench_console"
     row "console: CPU at 1 Hz with 16 engines, at 80x24, 120x40, 200x60" "≤ 1 % of a core" \
         "$(awk '{ printf "%s%s", (NR > 1 ? "; " : ""), $5 }' "$work/v") %" "bench_console"
+    title "console: bytes, CPU without the start, keys, at 16, 64 and 1,024 engines"
+    run "$work/o" "${bench}console" keys
+    grep -E '^ *[0-9]+ +[0-9]+ +[0-9]+ ' "$work/o" >"$work/v"
+    row "console: bytes a refresh at 200x50, median, with 16, 64, 1,024 engines" "≤ 1.2 kB at 16" \
+        "$(awk '{ printf "%s%s", (NR > 1 ? "; " : ""), $2 }' "$work/v") B" "bench_console keys"
+    row "console: CPU at 1 Hz with 16, 64, 1,024 engines" "≤ 0.2 % at 64" \
+        "$(awk '{ printf "%s%s", (NR > 1 ? "; " : ""), $4 }' "$work/v") %" "bench_console keys"
+    row "console: key to first byte, p50 and p99, with 16, 64, 1,024 engines" \
+        "≤ 5 ms, p99 ≤ 16 ms" \
+        "$(awk '{ printf "%s%s and %s", (NR > 1 ? "; " : ""), $6, $7 }' "$work/v") ms" \
+        "bench_console keys"
+    row "console: order and draw a frame of 16, 64, 1,024 engines, CPU" "≤ 4 ms at 1,024" \
+        "$(sed -n 's/.*order and draw \([0-9.]*\) ms.*/\1/p' "$work/o" | paste -sd ';') ms" \
+        "bench_console keys"
 }
 
 machine | tee "$work/machine"

@@ -10,6 +10,7 @@
 #include "tui/tui.h"
 
 #include <curses.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <poll.h>
@@ -438,11 +439,14 @@ static void budgets(void)
            seconds[WATCH_S / 2], seconds[WATCH_S - 1], (double)woke / WATCH_S);
     CHECK(seconds[WATCH_S / 2] > 0 && seconds[WATCH_S / 2] <= BYTES_BUDGET);
     CHECK(wakes_before < 0 || woke <= 2 * WATCH_S);
-    long before = con.bytes;
-    press(&con, "j");
-    printf("a cursor move, with the other engine's page beside the table: %ld bytes\n",
-           con.bytes - before);
-    CHECK(con.bytes - before <= CURSOR_BUDGET);
+    long least = LONG_MAX;
+    for (int i = 0; i < 4; i++) { /* a refresh may fall into one of them */
+        long before = con.bytes;
+        press(&con, "j");
+        least = con.bytes - before < least ? con.bytes - before : least;
+    }
+    printf("a cursor move, with the other engine's page beside the table: %ld bytes\n", least);
+    CHECK(least <= CURSOR_BUDGET);
     (void)finish(&con, 0);
     writing = false;
     (void)pthread_join(writer, NULL);
