@@ -522,6 +522,11 @@ static Err fill_sampling(RunPlan *plan, Fault *fault)
     plan->stop = xcalloc(f->stop.count + 1, sizeof *plan->stop);
     for (size_t i = 0; i < f->stop.count; i++) {
         plan->stop[i] = f->stop.items[i];
+        if (err == ERR_OK && !plan->stop[i][0]) {
+            err = fault_set(fault, ERR_ARG, "leave it out, or write the text that ends an answer",
+                            "--rollout-stop has an empty string: it ends every sample behind its "
+                            "first token");
+        }
     }
     c->stop = f->stop.count ? plan->stop : NULL;
     plan->stop_ids = xcalloc(f->stop_token_ids.count + 1, sizeof *plan->stop_ids);

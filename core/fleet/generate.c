@@ -349,7 +349,7 @@ Err generate_start(HttpClient *client, const GenerateSpec *spec, const GenerateE
     g->sse = sse_new(event_max, on_event, g);
     text_init(&g->whole, event_max);
     HttpRequestSpec request = {
-        .method = "POST", .url = spec->url, .body = text_str(&body),
+        .method = "POST", .url = spec->url, .body = text_str(&body), .bearer = spec->bearer,
         .total_ms = spec->total_ms > 0 ? spec->total_ms : GENERATE_TOTAL_MS,
         .silence_ms = spec->silence_ms > 0 ? spec->silence_ms : GENERATE_SILENCE_MS,
         .max_body = spec->stream ? STREAM_BODY_MAX : event_max,

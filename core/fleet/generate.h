@@ -13,6 +13,7 @@ typedef struct Generation Generation;
 typedef struct GenerateSpec {
     const char *url;             /* whole route */
     const char *rid;             /* unique per attempt */
+    const char *bearer;          /* key of an engine or router; NULL none */
     const int32_t *input_ids;
     size_t input_count;
     int32_t vocab;               /* ids outside [0, vocab) are refused before sending; 0: unknown */

@@ -139,6 +139,7 @@ static void start_attempt(RolloutJob *job, const RolloutAction *action)
     const RolloutGroup *group = &job->groups[a->group];
     GenerateSpec spec = {
         .url = d->generate_url, .rid = rid, .input_ids = group->ids,
+        .bearer = c->router ? c->engine_bearer : NULL, /* a router hands it on to the engines */
         .input_count = group->id_count, .vocab = d->model.vocab, .stream = true,
         .temperature = s->temperature, .top_p = s->top_p, .top_k = s->top_k,
         .max_new_tokens = s->max_response_len, .stop = c->stop, .stop_ids = c->stop_ids,

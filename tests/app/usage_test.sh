@@ -59,6 +59,19 @@ run 2 "--rm-type is needed" "$tied" "$T/good.jsonl" $E
 run 2 "no engines are given" "$tied" "$T/good.jsonl" $G
 run 2 "both as local ones" "$tied" "$T/good.jsonl" $E $G --rollout-external-engine-addrs h:1
 run 2 "engine address" "$tied" "$T/good.jsonl" $G --rollout-external-engine-addrs h
+run 2 "--rollout-stop has an empty string" "$tied" "$T/good.jsonl" $E $G --rollout-stop ""
+run 2 "--sglang-router-port belong together" "$tied" "$T/good.jsonl" $G \
+    --rollout-external-engine-addrs 127.0.0.1:1 --sglang-router-ip 127.0.0.1
+run 2 "none are asked for" "$tied" "$T/good.jsonl" $G --engine-cmd sglang \
+    --rollout-external-engine-addrs 127.0.0.1:1
+run 2 "--engine-cmd is empty" "$tied" "$T/good.jsonl" $E $G --engine-cmd ""
+run 2 "--sglang-port is set by the run itself" "$tied" "$T/good.jsonl" $E $G --sglang-port 3
+run 2 "--sglang-api-key would show the key" "$tied" "$T/good.jsonl" $E $G --sglang-api-key k
+echo key >"$T/key" && chmod 644 "$T/key"
+SGLANG_API_KEY_FILE="$T/key"
+export SGLANG_API_KEY_FILE
+run 2 "can be read by others" "$tied" "$T/good.jsonl" $E $G
+unset SGLANG_API_KEY_FILE
 run 2 "--rollout-temperature must be > 0" "$tied" "$T/good.jsonl" $E $G --rollout-temperature 0
 run 2 "--eval-interval is set" "$tied" "$T/good.jsonl" $E $G --eval-interval 1
 run 2 "--save-interval is set" "$tied" "$T/good.jsonl" $E $G --save-interval 1

@@ -78,7 +78,8 @@ static void start_engine(int i, const char *port, bool incremental)
 {
     const char *const argv[] = {
         ROLLTOP_BINARY, "engine", "--synthetic", "--port", port, "--weight-version", "3",
-        "--synthetic-digest", "d3", "--synthetic-tokens-per-s", "400",
+        "--synthetic-digest", "d3", "--synthetic-tokens-per-s", "400", "--api-key-env",
+        "ROLLTOP_TEST_KEY", "--admin-api-key-env", "ROLLTOP_TEST_ADMIN",
         incremental ? "--incremental-streaming-output" : NULL, NULL};
     start(&engines[i], argv);
 }
@@ -123,6 +124,7 @@ static void begin(int i, bool stream, int64_t tokens)
     snprintf(rid, sizeof rid, "s%d-a%d-x", i, ++attempt);
     /* A frontend of this generation answers 501 to a whole reply (dynamo-api 5.3). */
     GenerateSpec spec = {.url = stream ? generate_url : direct, .rid = rid,
+                         .bearer = stream ? NULL : "ordinary",
                          .input_ids = prompt, .input_count = 4, .vocab = 32000,
                          .stream = stream, .temperature = 1, .top_p = 1, .top_k = -1,
                          .max_new_tokens = tokens, .ignore_eos = true, .seed = -1,
@@ -287,7 +289,8 @@ static void killed_in_mid_stream_and_back(void)
 
 static void fleet_up(void)
 {
-    FleetConfig config = {.probe = probe_settings_default(), .first_engine_id = 1};
+    FleetConfig config = {.probe = probe_settings_default(), .first_engine_id = 1,
+                          .engine_bearer = "ordinary", .engine_admin = "admin"};
     char url[128];
     snprintf(url, sizeof url, "http://%s", frontend.address);
     config.frontend_url = url;
@@ -309,13 +312,17 @@ int main(void)
         printf("skipped: %s is not built\n", ROLLTOP_BINARY);
         return 77;
     }
+    setenv("ROLLTOP_TEST_KEY", "ordinary", 1); /* each is refused on the other's routes */
+    setenv("ROLLTOP_TEST_ADMIN", "admin", 1);
     uv_loop_init(&loop);
     uv_timer_init(&loop, &tick);
     CHECK_I64(http_client_new(&loop, NULL, &client, NULL), ERR_OK);
     start_engine(0, "0", false);
     start_engine(1, "0", true);
     const char *const argv[] = {ROLLTOP_BINARY, "frontend", "--port", "0", "--engine",
-                                engines[0].address, "--engine", engines[1].address, NULL};
+                                engines[0].address, "--engine", engines[1].address,
+                                "--engine-api-key-env", "ROLLTOP_TEST_KEY",
+                                "--engine-admin-api-key-env", "ROLLTOP_TEST_ADMIN", NULL};
     start(&frontend, argv);
     snprintf(generate_url, sizeof generate_url, "http://%s/generate", frontend.address);
     if (test_failures == 0) {
