@@ -42,7 +42,7 @@ void ticket_gone(Ticket *ticket)
 {
     ticket->exchange = NULL;
     bool goes_on = ticket->at_core || ticket->kind == TICKET_UPDATE ||
-                   ticket->kind == TICKET_ABORT;
+                   ticket->kind == TICKET_PULL || ticket->kind == TICKET_ABORT;
     if (!goes_on) {
         ticket_end(ticket);
     }
@@ -128,6 +128,7 @@ static void ticket_due(Ticket *ticket)
     case TICKET_PAUSE:
     case TICKET_CONTINUE:
     case TICKET_VERSION:
+    case TICKET_PULL:
     case TICKET_MEMORY:
     case TICKET_NEVER:
         break;
@@ -244,6 +245,7 @@ void control_acknowledged(Engine *engine, const CoreEvent *event)
             reply_empty(ticket->exchange, 200);
         }
         break;
+    case TICKET_PULL:
     case TICKET_ABORT:
     case TICKET_LATER:
     case TICKET_NEVER:

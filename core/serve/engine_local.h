@@ -46,6 +46,7 @@ typedef struct Owner {
 
 typedef enum TicketKind {
     TICKET_PAUSE, TICKET_CONTINUE, TICKET_FLUSH, TICKET_VERSION, TICKET_UPDATE, TICKET_PING,
+    TICKET_PULL,   /* files are brought up in the thread pool */
     TICKET_MEMORY, /* release_memory_occupation */
     TICKET_ABORT, /* aborts `version` (a rid; NULL all) when due (fault) */
     TICKET_LATER, /* answers `status` when due (faults with a delay) */
@@ -226,6 +227,8 @@ void engine_set_version(Engine *engine, const char *version);
 /* engine_update.c */
 void route_update_disk(Engine *engine, HttpExchange *exchange);
 void route_weights_checker(Engine *engine, HttpExchange *exchange);
+/* engine_pull.c */
+void route_pull_weights(Engine *engine, HttpExchange *exchange);
 void update_acknowledged(Ticket *ticket, bool ok, const char *why);
 void update_due(Ticket *ticket); /* the fault's delay is over */
 

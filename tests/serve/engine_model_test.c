@@ -5,6 +5,7 @@
 #include "core/base/fs.h"
 #include "core/model/tokenizer.h"
 #include "core/model/weights.h"
+#include "core/policy/delta.h"
 #include "tests/serve/rig.h"
 
 #include <math.h>
@@ -206,6 +207,53 @@ static void checkpoints(void)
 
 /* The same seed, the same sample; n samples of one prompt differ; updates while streams run keep
  * spans and counts true. */
+static void pull(int port, const char *root, int64_t version, int status, const char *says)
+{
+    char *body = xasprintf("{\"local_checkpoint_dir\":\"%s/local\",\"source_dir\":\"%s/source\","
+                           "\"target_version\":%lld}", root, root, (long long)version);
+    cJSON *json = http_json(port, "POST", "/pull_weights", body, status);
+    CHECK(json_bool(json, "success", false) == (status == 200));
+    CHECK(strstr(json_string(json, "message", ""), says) != NULL);
+    cJSON_Delete(json);
+    free(body);
+}
+
+/* Deltas are pulled and loaded; what the engine then holds is the published policy. */
+static void deltas(void)
+{
+    char root[] = "/tmp/rolltop-pull-XXXXXX";
+    CHECK(mkdtemp(root) != NULL);
+    const char *const argv[] = {"engine", "--port", "0", "--model-path", GOLDEN "tied", NULL};
+    Part part = part_start(engine_main, argv, 1);
+    int port = part.ports[0];
+    ModelConfig config;
+    CHECK_I64(model_config_load(GOLDEN "tied", &config, NULL), ERR_OK);
+    char *source = fs_join(root, "source");
+    char *next = fs_join(root, "next");
+    char *local = fs_join(root, "local");
+    CHECK_I64(fs_mkdirs(next, 0755, NULL), ERR_OK);
+    CHECK_I64(weights_init_random(&config, 5, next, NULL), ERR_OK);
+    DeltaStats stats;
+    CHECK_I64(delta_publish(GOLDEN "tied", next, source, 1, 0, DELTA_OVERWRITE,
+                            DELTA_SUM_XXH3_128, &stats, NULL), ERR_OK);
+    pull(port, root, 0, 200, "version 000000");
+    pull(port, root, 1, 200, "version 000001");
+    pull(port, root, 2, 400, "published weight version missing");
+    CHECK_I64(http_status(port, "POST", "/pull_weights", "{\"target_version\":1}"), 400);
+    update(port, local, "1", 200, "");
+    Weights *weights = NULL;
+    CHECK_I64(weights_load(next, MODEL_F32, &weights, NULL), ERR_OK);
+    cJSON *json = http_json(port, "POST", "/weights_checker", "{}", 200);
+    CHECK_STR(json_string(json, "per_engine_checksum", ""), weights_digest(weights));
+    cJSON_Delete(json);
+    weights_unref(weights);
+    free(source);
+    free(next);
+    free(local);
+    CHECK_I64(part_stop(&part), 0);
+    CHECK_I64(fs_remove_tree(root, NULL), ERR_OK);
+}
+
 static void sampling_and_spans(void)
 {
     const char *argv[] = {"engine", "--port", "0", "--model-path", GOLDEN "tied",
@@ -337,6 +385,7 @@ int main(void)
     RUN(untied_model_two_threads);
     RUN(little_memory);
     RUN(checkpoints);
+    RUN(deltas);
     RUN(sampling_and_spans);
     RUN(text_in_and_out);
     return test_end();

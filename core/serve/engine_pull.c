@@ -1,0 +1,103 @@
+/* /pull_weights, as slime's patched engines have it: the local checkpoint directory follows the
+ * published versions, full or delta. Files only: an /update_weights_from_disk on that directory
+ * loads them. It runs in libuv's thread pool; generation goes on. */
+#include "core/base/mem.h"
+#include "core/policy/delta.h"
+#include "core/serve/engine_local.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct Pull {
+    uv_work_t work;
+    Engine *engine;
+    Ticket *ticket;
+    char *source, *local, *model;
+    int64_t target, applied;
+    Err err;
+    Fault fault;
+} Pull;
+
+static void pull_free(Pull *pull)
+{
+    free(pull->source);
+    free(pull->local);
+    free(pull->model);
+    free(pull);
+}
+
+static void pull_work(uv_work_t *work)
+{
+    Pull *pull = (Pull *)work->data;
+    pull->err = delta_pull(pull->source, pull->model, pull->local, pull->target, &pull->applied,
+                           &pull->fault);
+}
+
+static void reply_pull(HttpExchange *exchange, const Pull *pull)
+{
+    Text body;
+    text_init(&body, 8192);
+    JsonOut json;
+    char message[FAULT_TEXT_MAX + 64];
+    if (pull->err == ERR_OK) {
+        (void)str_format(message, sizeof message, "%s holds version %06lld", pull->local,
+                         (long long)pull->applied);
+    } else {
+        (void)str_format(message, sizeof message, "%s", pull->fault.sentence);
+    }
+    json_begin(&json, &body);
+    json_object_begin(&json);
+    json_member_bool(&json, "success", pull->err == ERR_OK);
+    json_member_string(&json, "message", message);
+    json_object_end(&json);
+    http_reply_json(exchange, pull->err == ERR_OK ? 200 : 400, &body);
+    text_free(&body);
+}
+
+static void pull_done(uv_work_t *work, int status)
+{
+    Pull *pull = (Pull *)work->data;
+    pull->engine->loaders--;
+    if (!pull->engine->stopped) { /* else the ticket went with the engine */
+        if (status < 0) {
+            pull->err = fault_set(&pull->fault, ERR_CANCELLED, NULL, "the pull was cancelled");
+        }
+        if (pull->ticket->exchange) {
+            reply_pull(pull->ticket->exchange, pull);
+        }
+        ticket_end(pull->ticket);
+    }
+    pull_free(pull);
+}
+
+void route_pull_weights(Engine *engine, HttpExchange *exchange)
+{
+    cJSON *body = body_object(engine, exchange);
+    if (!body) {
+        return;
+    }
+    const char *source = json_string(body, "source_dir", "");
+    const char *local = json_string(body, "local_checkpoint_dir", "");
+    int64_t target = json_i64(body, "target_version", -1);
+    const char *model = engine->settings->model_path;
+    if (!source[0] || !local[0] || target < 0) {
+        reply_error_object(engine, exchange, 400, "Bad Request",
+                           "1 validation error: body wants local_checkpoint_dir, source_dir and "
+                           "target_version");
+    } else {
+        Pull *pull = xcalloc(1, sizeof *pull);
+        *pull = (Pull){.engine = engine, .source = xstrdup(source), .local = xstrdup(local),
+                       .model = xstrdup(model ? model : ""), .target = target};
+        pull->work.data = pull;
+        pull->ticket = ticket_new(engine, exchange, TICKET_PULL);
+        engine->loaders++;
+        if (uv_queue_work(engine->loop, &pull->work, pull_work, pull_done) < 0) {
+            pull->err = fault_set(&pull->fault, ERR_MEMORY, NULL, "cannot start the pull");
+            engine->loaders--;
+            reply_pull(exchange, pull);
+            ticket_end(pull->ticket);
+            pull_free(pull);
+        }
+    }
+    cJSON_Delete(body);
+}
