@@ -90,6 +90,9 @@ static void write_words(Words *w, const DemoFlags *f, const DemoTask *task, cons
     add_number(w, "--n-samples-per-prompt", task->n_samples_per_prompt);
     add_number(w, "--global-batch-size", task->global_batch_size);
     add_number(w, "--rollout-max-response-len", task->max_response_len);
+    if (!task->std_normalization) {
+        add(w, "--disable-grpo-std-normalization");
+    }
     add(w, "--rollout-shuffle");
     add(w, "--rollout-skip-special-tokens"); /* the answer is the text before the end token */
     add_number(w, "--num-rollout", f->steps > 0 ? (double)f->steps : task->max_steps);
@@ -122,8 +125,7 @@ static char *default_log(Fault *fault)
     return path;
 }
 
-static Err make_task(const DemoFlags *f, const char *log, const char *dir, DemoTask *task,
-                     Fault *fault)
+static Err make_task(const DemoFlags *f, const char *log, const char *dir, Fault *fault)
 {
     if (fs_exists(log)) {
         return fault_set(fault, ERR_EXISTS, "name another file", "--log %s is there already", log);
@@ -132,7 +134,7 @@ static Err make_task(const DemoFlags *f, const char *log, const char *dir, DemoT
     if (err == ERR_OK) {
         int64_t start = clock_mono_us();
         long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        err = demo_task_make(dir, (uint64_t)f->seed, cores > 0 ? (int)cores : 1, task, fault);
+        err = demo_task_make(dir, (uint64_t)f->seed, cores > 0 ? (int)cores : 1, fault);
         if (err == ERR_OK) {
             printf("base model and prompts made in %.1f s\n",
                    (double)(clock_mono_us() - start) / 1e6);
@@ -152,9 +154,9 @@ static int demo(const DemoFlags *f)
     char *work = xasprintf("%s.d", log);
     char *dir = fs_join(work, "task");
     bool was_there = fs_exists(work);
-    DemoTask task;
+    const DemoTask task = demo_task_default();
     int status = APP_USAGE;
-    if (make_task(f, log, dir, &task, &fault) != ERR_OK) {
+    if (make_task(f, log, dir, &fault) != ERR_OK) {
         status = app_fail(&fault, APP_USAGE);
     } else {
         Words words = {.argc = 0};

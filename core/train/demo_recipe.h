@@ -4,25 +4,24 @@
 #define ROLLTOP_TRAIN_DEMO_RECIPE_H
 
 #include "core/model/config.h"
-#include "core/train/adamw.h"
 #include "core/train/demo_task.h"
+#include "core/train/trainer.h"
 
 typedef struct DemoRecipe {
-    bool reverse; /* else sort */
     int digits;
     int layers, hidden, heads, kv_heads, head_dim, ffn;
     int warmup_batch, warmup_examples;
-    double warmup_lr, warmup_goal; /* ends when the chance of a whole right answer is this high */
+    double warmup_lr, warmup_loss; /* ends when the mean loss of a token is this low */
     int warmup_max;                /* … or after so many steps, which is a failure */
     int train_prompts, eval_prompts;
 } DemoRecipe;
 
 DemoRecipe demo_recipe_default(void);
 enum { DEMO_TEXT_MAX = 32 };
-/* "sort 53917=" and "13579" for the digits drawn from number (0 … 10^digits - 1). */
+/* "rev 53917=" and "71935" for the digits drawn from number (0 … 10^digits - 1). */
 void demo_prompt(const DemoRecipe *recipe, uint64_t number, char prompt[DEMO_TEXT_MAX],
                  char answer[DEMO_TEXT_MAX]);
 Err demo_recipe_make(const DemoRecipe *recipe, const char *dir, uint64_t seed, int threads,
-                     int *warmup_steps, double *reached, Fault *fault);
+                     SftEnd *warmup, Fault *fault);
 
 #endif

@@ -1,12 +1,13 @@
-/* The demo's task: a verifiable one with multi-token answers (design: issue "The demo's task").
- * Makes, from a seed and within seconds: a base checkpoint (HF directory with config.json,
- * tokenizer.json, model.safetensors) by a short supervised warm-up, and prompt files for training
- * and for held-out evaluation that share no prompt. Its reward is a normal --rm-type. */
+/* The demo's task: a verifiable one with multi-token answers. Makes, from a seed and within
+ * seconds: a base checkpoint (HF directory with config.json, tokenizer.json, model.safetensors) by
+ * a short supervised warm-up, and prompt files for training and for held-out evaluation that share
+ * no prompt. Its rewards are normal --rm-types. */
 #ifndef ROLLTOP_TRAIN_DEMO_TASK_H
 #define ROLLTOP_TRAIN_DEMO_TASK_H
 
 #include "core/base/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct DemoTask { /* recommended settings that go with the files; static strings */
@@ -15,10 +16,11 @@ typedef struct DemoTask { /* recommended settings that go with the files; static
     int rollout_batch_size, n_samples_per_prompt, max_response_len, eval_interval;
     int max_steps;          /* the bound within which it must have learned */
     double lr, reached;     /* eval reward that counts as learned */
-    int eval_prompts;
+    bool std_normalization; /* off: steps get smaller as the groups agree */
 } DemoTask;
 
+DemoTask demo_task_default(void);
 /* Writes dir/base/…, dir/train.jsonl, dir/eval.jsonl. Same seed, same bytes. */
-Err demo_task_make(const char *dir, uint64_t seed, int threads, DemoTask *out, Fault *fault);
+Err demo_task_make(const char *dir, uint64_t seed, int threads, Fault *fault);
 
 #endif

@@ -5,6 +5,7 @@
 #include "core/base/rng.h"
 #include "core/train/learner.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,36 +52,50 @@ static void batch_draw(SftBatch *batch, const SftExample *examples, size_t count
     }
 }
 
-Err trainer_sft(const char *dir, const SftExample *examples, size_t count, int steps,
-                int batch_examples, const AdamWConfig *adam, int threads, uint64_t seed,
-                double *last_loss, Fault *fault)
+static Err sft_steps(Learner *learner, SftBatch *batch, const SftExample *examples, size_t count,
+                     const SftPlan *plan, SftEnd *end, Fault *fault)
+{
+    Rng rng;
+    rng_seed(&rng, plan->seed);
+    *end = (SftEnd){0, INFINITY};
+    while (end->steps < plan->steps && end->loss > plan->loss_goal) {
+        LearnerMetrics metrics;
+        batch_draw(batch, examples, count, plan->batch, &rng);
+        Err err = learner_sft(learner, batch->tokens, batch->masks, batch->counts,
+                              (size_t)plan->batch, &metrics, fault);
+        if (err) {
+            return err;
+        }
+        end->loss = learner_metric(&metrics, "train/loss", INFINITY);
+        end->steps++;
+    }
+    return ERR_OK;
+}
+
+Err trainer_sft(const char *dir, const SftExample *examples, size_t count, const SftPlan *plan,
+                SftEnd *end, Fault *fault)
 {
     int longest;
-    Err err = examples_check(examples, count, batch_examples, &longest, fault);
+    Err err = examples_check(examples, count, plan->batch, &longest, fault);
     if (err) {
         return err;
     }
     TrainerConfig config = trainer_config_default();
     config.load_dir = dir;
-    config.adam = *adam;
-    config.threads = threads;
+    config.adam = plan->adam;
+    config.threads = plan->threads;
     config.max_tokens_per_pass = longest > 2048 ? longest : 2048;
     Learner *learner = NULL;
     err = learner_new(&config, &learner, fault);
-    size_t size = (size_t)batch_examples;
+    size_t size = (size_t)plan->batch;
     SftBatch batch = {xcalloc(size, sizeof *batch.tokens), xcalloc(size, sizeof *batch.masks),
                       xcalloc(size, sizeof *batch.counts), xcalloc(count, sizeof *batch.mask_of)};
-    Rng rng;
-    rng_seed(&rng, seed);
-    LearnerMetrics metrics = {0};
-    for (int step = 0; step < steps && !err; step++) {
-        batch_draw(&batch, examples, count, batch_examples, &rng);
-        err = learner_sft(learner, batch.tokens, batch.masks, batch.counts, size, &metrics, fault);
+    if (!err) {
+        err = sft_steps(learner, &batch, examples, count, plan, end, fault);
     }
     if (!err) {
         char digest[DIGEST_TEXT];
         int64_t bytes;
-        *last_loss = learner_metric(&metrics, "train/loss", 0.0);
         err = learner_publish(learner, MODEL_F32, dir, digest, &bytes, fault);
     }
     learner_free(learner);

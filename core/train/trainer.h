@@ -94,14 +94,24 @@ Err trainer_save(Trainer *trainer, const char *dir, TrainerReplied on_done, void
 int trainer_child_main(int argc, char **argv);
 void trainer_child_flags(FlagVisit *visit, void *to);
 
-/* Supervised warm-up in this process, for making the demo's base checkpoint and tests: trains
- * `dir` in place on (tokens, first trained position) pairs for `steps` steps. */
+/* Supervised training of the checkpoint in `dir`, in place and in this process: makes the demo's
+ * base. Takes `steps` steps of `batch` examples drawn from the seed, or fewer: it ends with the
+ * first step whose loss, the mean over learned tokens before the step, is at most `loss_goal`. */
 typedef struct SftExample {
     int32_t *tokens;
-    int count, loss_from;
+    int count, loss_from; /* tokens, and the first of them that is learned */
 } SftExample;
-Err trainer_sft(const char *dir, const SftExample *examples, size_t count, int steps,
-                int batch_examples, const AdamWConfig *adam, int threads, uint64_t seed,
-                double *last_loss, Fault *fault);
+typedef struct SftPlan {
+    int steps, batch, threads;
+    double loss_goal; /* 0: none */
+    uint64_t seed;
+    AdamWConfig adam;
+} SftPlan;
+typedef struct SftEnd {
+    int steps;
+    double loss; /* of the last step */
+} SftEnd;
+Err trainer_sft(const char *dir, const SftExample *examples, size_t count, const SftPlan *plan,
+                SftEnd *end, Fault *fault);
 
 #endif

@@ -1,11 +1,11 @@
 /* The demo's learning without its processes: samples with the engine's forward pass, trains with
- * the trainer's learner, evaluates held-out prompts. For choosing the recipe of the task:
- *   demo_tune [name=value …]   (seed digits reverse layers hidden heads kv_heads head_dim ffn
- *   warmup_goal warmup_batch warmup_lr prompts n lr beta2 decay temperature steps threads exact
- *   batch bf16 seconds eval_every) */
+ * the trainer's learner, evaluates held-out prompts. For choosing the recipe of the task; what
+ * no argument changes is the demo's own setting:
+ *   demo_tune [name=value …]   (seed digits layers hidden heads kv_heads head_dim ffn
+ *   warmup_loss warmup_batch warmup_lr prompts n lr beta2 decay temperature entropy steps threads
+ *   exact batch std bf16 seconds eval_every) */
 #include "core/train/demo_recipe.h"
 
-#include "core/base/clock.h"
 #include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/model/infer.h"
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SEQ_MAX = 1024, LEN_MAX = 48, BLOCK = 16, SEQ_BLOCKS = 3 };
@@ -31,8 +32,8 @@ typedef struct Sequence {
 
 typedef struct Tune {
     DemoRecipe recipe;
-    double lr, beta2, decay, temperature, seconds;
-    int seed, prompts, n, steps, threads, exact, eval_every, publish_bf16, batch;
+    double lr, beta2, decay, temperature, entropy, seconds;
+    int seed, prompts, n, steps, threads, exact, eval_every, publish_bf16, batch, std;
     char *dir;
     Tokenizer *tokenizer;
     Infer *infer;
@@ -42,6 +43,11 @@ typedef struct Tune {
     int32_t end;
     Sequence *sequences;
 } Tune;
+
+static double cpu_seconds(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
 
 static void die(const Fault *fault)
 {
@@ -217,16 +223,15 @@ static void tune_policy(Tune *t, Learner *learner, const char *dir)
 static void tune_flag(Tune *t, const char *arg)
 {
     DemoRecipe *r = &t->recipe;
-    int reverse = r->reverse;
     const struct {
         const char *name;
         int *i;
         double *d;
     } flags[] = {{"seed", &t->seed, NULL}, {"digits", &r->digits, NULL},
-                 {"reverse", &reverse, NULL}, {"layers", &r->layers, NULL},
+                 {"layers", &r->layers, NULL},
                  {"hidden", &r->hidden, NULL}, {"heads", &r->heads, NULL},
                  {"kv_heads", &r->kv_heads, NULL}, {"head_dim", &r->head_dim, NULL},
-                 {"ffn", &r->ffn, NULL}, {"warmup_goal", NULL, &r->warmup_goal},
+                 {"ffn", &r->ffn, NULL}, {"warmup_loss", NULL, &r->warmup_loss},
                  {"warmup_batch", &r->warmup_batch, NULL}, {"warmup_lr", NULL, &r->warmup_lr},
                  {"prompts", &t->prompts, NULL}, {"n", &t->n, NULL}, {"lr", NULL, &t->lr},
                  {"beta2", NULL, &t->beta2}, {"decay", NULL, &t->decay},
@@ -234,7 +239,8 @@ static void tune_flag(Tune *t, const char *arg)
                  {"exact", &t->exact, NULL}, {"batch", &t->batch, NULL},
                  {"seconds", NULL, &t->seconds},
                  {"eval_every", &t->eval_every, NULL}, {"bf16", &t->publish_bf16, NULL},
-                 {"temperature", NULL, &t->temperature}};
+                 {"temperature", NULL, &t->temperature}, {"entropy", NULL, &t->entropy},
+                 {"std", &t->std, NULL}};
     const char *value = strchr(arg, '=');
     for (size_t i = 0; value && i < sizeof flags / sizeof *flags; i++) {
         size_t n = (size_t)(value - arg);
@@ -244,7 +250,6 @@ static void tune_flag(Tune *t, const char *arg)
             } else {
                 *flags[i].d = atof(value + 1);
             }
-            r->reverse = reverse != 0;
             return;
         }
     }
@@ -263,8 +268,9 @@ static Learner *tune_open(Tune *t, char *base)
     config.loss.n_samples_per_prompt = t->n;
     config.loss.rollout_batch_size = t->prompts;
     config.loss.rollout_temperature = t->temperature;
-    config.loss.eps_clip_high = 0.28;
-    Learner *learner = NULL;
+    config.loss.entropy_coef = t->entropy;
+    config.loss.grpo_std_normalization = t->std != 0;
+        Learner *learner = NULL;
     Fault fault = {0};
     if (learner_new(&config, &learner, &fault) ||
         tokenizer_load(base, &t->tokenizer, &fault)) {
@@ -282,15 +288,15 @@ static void tune_learn(Tune *t, Learner *learner)
     Prompts eval = prompts_read(t->dir, "eval.jsonl");
     char *policy = fs_join(t->dir, "policy");
     int at = 0;
-    int64_t begin = clock_mono_us();
+    double begin = cpu_seconds();
     LearnerMetrics m = {0};
     double reward = NAN;
     for (int step = 0; step <= t->steps; step++) {
-        double seconds = (double)(clock_mono_us() - begin) / 1e6;
+        double seconds = cpu_seconds() - begin;
         if (step % t->eval_every == 0) {
             double sampled = tune_eval(t, &eval, (float)t->temperature);
             double greedy = tune_eval(t, &eval, 0.0f);
-            printf("%4d %6.1f s  eval %.3f greedy %.3f  reward %.3f  entropy %.3f gap %.1e "
+            printf("%4d %6.1f CPU s  eval %.3f greedy %.3f  reward %.3f  entropy %.3f gap %.1e "
                    "grad %.2f\n", step, seconds, sampled, greedy, reward,
                    learner_metric(&m, "train/entropy_loss", NAN),
                    learner_metric(&m, "train/train_rollout_logprob_abs_diff", NAN),
@@ -313,9 +319,12 @@ static void tune_learn(Tune *t, Learner *learner)
 int main(int argc, char **argv)
 {
     char path[] = "/tmp/rolltop-tune-XXXXXX";
-    Tune t = {.recipe = demo_recipe_default(), .lr = 3e-4, .beta2 = 0.999, .batch = 64,
-              .temperature = 1.0, .seconds = 60.0, .seed = 1, .exact = 1, .prompts = 32, .n = 8,
-              .steps = 1000, .threads = 1, .eval_every = 10, .dir = mkdtemp(path)};
+    const DemoTask task = demo_task_default();
+    Tune t = {.recipe = demo_recipe_default(), .lr = task.lr, .beta2 = 0.999,
+              .batch = task.global_batch_size, .temperature = 1.0, .seconds = 60.0, .seed = 1,
+              .exact = strcmp(task.rm_type, "exact") == 0, .prompts = task.rollout_batch_size,
+              .n = task.n_samples_per_prompt, .steps = task.max_steps, .threads = 1,
+              .eval_every = 10, .std = task.std_normalization, .dir = mkdtemp(path)};
     for (int i = 1; i < argc; i++) {
         tune_flag(&t, argv[i]);
     }
@@ -326,18 +335,16 @@ int main(int argc, char **argv)
     t.max_new = t.recipe.digits + 3;
     t.sequences = xcalloc(SEQ_MAX, sizeof *t.sequences);
     rng_seed(&t.rng, (uint64_t)t.seed + 1000);
-    int64_t begin = clock_mono_us();
-    int warmup = 0;
-    double chance = 0.0;
+    double begin = cpu_seconds();
+    SftEnd warmup = {0};
     Fault fault = {0};
-    if (demo_recipe_make(&t.recipe, t.dir, (uint64_t)t.seed, t.threads, &warmup, &chance,
-                         &fault)) {
+    if (demo_recipe_make(&t.recipe, t.dir, (uint64_t)t.seed, t.threads, &warmup, &fault)) {
         die(&fault);
     }
     char *base = fs_join(t.dir, "base");
     Learner *learner = tune_open(&t, base);
-    printf("seed %d: base in %.1f s, %d steps to %.3f, %lld parameters\n", t.seed,
-           (double)(clock_mono_us() - begin) / 1e6, warmup, chance,
+    printf("seed %d: base in %.2f CPU s, %d steps to a loss of %.3f, %lld parameters\n", t.seed,
+           cpu_seconds() - begin, warmup.steps, warmup.loss,
            (long long)model_parameter_count(graph_config(learner_graph(learner))));
     tune_learn(&t, learner);
     learner_free(learner);
