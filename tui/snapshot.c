@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+enum { STRIP_CELL_MIN_US = 2000000 }; /* so that a probe a second leaves no holes */
+
 #define FIND_ROW(list, field, wanted)                                                             \
     do {                                                                                          \
         for (size_t i = 0; i < (list).count; i++) {                                               \
@@ -95,8 +97,11 @@ static void read_strip(View *view, const SnapRequest *request, Arena *arena, Sna
     if (request->strip_cells < 1 || from <= 0 || to <= from) {
         return;
     }
-    if (view_strip(view, from, to, request->strip_cells, arena, &out->strip)) {
-        out->strip_cells = request->strip_cells;
+    int64_t most = 1 + (to - from) / STRIP_CELL_MIN_US;
+    int cells = most < request->strip_cells ? (int)most : request->strip_cells;
+    if (view_strip(view, from, to, cells, arena, &out->strip)) {
+        out->strip_cells = cells;
+        out->strip_asked = request->strip_cells;
         out->strip_from_us = from;
         out->strip_to_us = to;
     }

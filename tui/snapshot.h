@@ -62,7 +62,7 @@ typedef struct Snapshot {
     CurvePoint *eval, *reward;
     size_t eval_count, reward_count;
     StripCell *strip;
-    int strip_cells;
+    int strip_cells, strip_asked; /* fewer than were asked for while the log is short */
     int64_t strip_from_us, strip_to_us;
     /* detail */
     bool has_sample, has_txn;

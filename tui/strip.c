@@ -67,11 +67,12 @@ void history_draw(const Draw *d, const Screen *screen)
         Val v = s->strip[i].tokens_per_s;
         most = v.known && v.v > most ? v.v : most;
     }
+    double scale = most > 0 ? pow(10, ceil(log10(most) * 12) / 12) : 0; /* as in the table */
     draw_text(&body, 0, 1, ROLE_DIM, "tok/s");
     for (int i = 0; i < s->strip_cells && i + 6 < body.r.w; i++) {
         Val v = s->strip[i].tokens_per_s;
-        if (v.known && most > 0) {
-            int level = (int)ceil(v.v / most * 8);
+        if (v.known && scale > 0) {
+            int level = (int)ceil(v.v / scale * 8);
             level = level < 1 ? 1 : level > 8 ? 8 : level;
             draw_glyph(&body, 6 + i, 1, ROLE_GRAPH, (Glyph)(GLYPH_BLOCK1 + level - 1));
         }

@@ -60,10 +60,10 @@ static void draw(Tui *tui)
  * a cell of it, else the last one is carried over. */
 static bool strip_fresh(const Snapshot *last, int cells)
 {
-    if (!last->ready || last->strip_cells != cells || cells < 1) {
+    if (!last->ready || last->strip_asked != cells || cells < 1) {
         return false;
     }
-    int64_t cell_us = (last->strip_to_us - last->strip_from_us) / cells;
+    int64_t cell_us = (last->strip_to_us - last->strip_from_us) / last->strip_cells;
     return last->run.first_us == last->strip_from_us &&
            last->run.last_us + 1 - last->strip_to_us < cell_us;
 }
@@ -76,6 +76,7 @@ static void carry_strip(const Snapshot *last, Arena *arena, Snapshot *next)
         memcpy(copy, last->strip, size);
         next->strip = copy;
         next->strip_cells = last->strip_cells;
+        next->strip_asked = last->strip_asked;
         next->strip_from_us = last->strip_from_us;
         next->strip_to_us = last->strip_to_us;
     }
