@@ -1,8 +1,9 @@
 /* Reversing six digits. The base checkpoint is a model that was shown the task for a moment: it
- * answers with six digits and an end, and hardly ever with all the right ones, whether it is sampled
- * or decoded greedily. Training rewards each right place, since a whole right answer is too rare
- * to begin with; evaluation takes whole answers only. (tests/bench/demo_tune.c tries other
- * numbers.) */
+ * answers with six digits and an end, hardly ever all right, sampled or decoded greedily. Training
+ * rewards each right place, since a whole right answer is too rare to begin with; evaluation takes
+ * whole answers only. Advantages are not divided by the group's spread: the last rare faults would
+ * weigh as much as the first lessons, and the policy would swing. (tests/bench/demo_tune.c tries
+ * other numbers.) */
 #include "core/train/demo_task.h"
 
 #include "core/base/fs.h"
