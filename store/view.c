@@ -180,6 +180,24 @@ bool view_grow(View *view, Arena *arena, void *rows, size_t *capacity, size_t co
     return true;
 }
 
+bool view_row(View *view, Arena *arena, sqlite3_stmt *stmt, void *rows, size_t *capacity,
+              size_t count, size_t size)
+{
+    if (!view_next(view, stmt)) {
+        return false;
+    }
+    bool room = view_grow(view, arena, rows, capacity, count, size);
+    if (!room) {
+        sqlite3_reset(stmt);
+    }
+    return room;
+}
+
+size_t view_limit(size_t limit)
+{
+    return limit < VIEW_ROWS_MAX ? limit : VIEW_ROWS_MAX;
+}
+
 double *view_scratch(View *view, size_t count)
 {
     if (count > view->scratch_capacity) {

@@ -56,9 +56,7 @@ EventList view_events(View *view, int64_t t_us, size_t limit, int64_t before_id,
     EventList list = {0};
     size_t capacity = 0;
     bool filtered = filter != NULL && filter[0] != '\0';
-    if (limit > VIEW_ROWS_MAX) {
-        limit = VIEW_ROWS_MAX;
-    }
+    limit = view_limit(limit);
     view_begin(view);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, before_id > 0 ? before_id : INT64_MAX,
                                     filtered ? FILTER_SCAN : (int64_t)limit);
@@ -109,16 +107,10 @@ AlertList view_alerts(View *view, int64_t t_us, size_t limit, Arena *arena)
     view_begin(view);
     tick_at(&view->db, t_us, &last, &view->fault);
     tick_after(&view->db, t_us, &after, &view->fault);
-    if (limit > VIEW_ROWS_MAX) {
-        limit = VIEW_ROWS_MAX;
-    }
+    limit = view_limit(limit);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, last.incident_open, after.incident, t_us,
                                     (int64_t)limit);
-    while (view_next(view, stmt)) {
-        if (!view_grow(view, arena, &list.rows, &capacity, list.count, sizeof *list.rows)) {
-            sqlite3_reset(stmt);
-            break;
-        }
+    while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = (AlertRow){.incident = sqlite3_column_int64(stmt, 0),
                                              .onset_us = sqlite3_column_int64(stmt, 1),
                                              .engine = sqlite3_column_int64(stmt, 2),
@@ -163,16 +155,10 @@ CommandList view_commands(View *view, int64_t t_us, size_t limit, Arena *arena)
         "SELECT count(DISTINCT command_id) FROM command WHERE t_us <= ?1";
     CommandList list = {0};
     size_t capacity = 0;
-    if (limit > VIEW_ROWS_MAX) {
-        limit = VIEW_ROWS_MAX;
-    }
+    limit = view_limit(limit);
     view_begin(view);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, (int64_t)limit);
-    while (view_next(view, stmt)) {
-        if (!view_grow(view, arena, &list.rows, &capacity, list.count, sizeof *list.rows)) {
-            sqlite3_reset(stmt);
-            break;
-        }
+    while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = (CommandRow){.command = sqlite3_column_int64(stmt, 0)};
     }
     for (size_t i = 0; i < list.count && view_good(view); i++) {
@@ -212,12 +198,8 @@ size_t view_child_lines(View *view, const char *child, int64_t t_us, size_t limi
     int64_t top = view_number(view, view_query(view, newest, NULL, 0), 0);
     top = after.child_line < top ? after.child_line : top;
     stmt = VIEW_QUERY(view, sql, top, child_id, t_us, LINES_SCAN,
-                      (int64_t)(limit > VIEW_ROWS_MAX ? VIEW_ROWS_MAX : limit));
-    while (view_next(view, stmt)) {
-        if (!view_grow(view, arena, out, &capacity, count, sizeof **out)) {
-            sqlite3_reset(stmt);
-            break;
-        }
+                      (int64_t)view_limit(limit));
+    while (view_row(view, arena, stmt, out, &capacity, count, sizeof **out)) {
         size_t n = (size_t)sqlite3_column_bytes(stmt, 2);
         char *line = view_alloc(view, arena, n + 1, 1);
         if (line != NULL && n > 0) {

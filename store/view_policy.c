@@ -47,16 +47,10 @@ PolicyList view_policies(View *view, int64_t t_us, size_t limit, Arena *arena)
         " ORDER BY t_us DESC LIMIT 1)) - (SELECT version FROM policy ORDER BY t_us LIMIT 1) + 1";
     PolicyList list = {0};
     size_t capacity = 0;
-    if (limit > VIEW_ROWS_MAX) {
-        limit = VIEW_ROWS_MAX;
-    }
+    limit = view_limit(limit);
     view_begin(view);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, (int64_t)limit);
-    while (view_next(view, stmt)) {
-        if (!view_grow(view, arena, &list.rows, &capacity, list.count, sizeof *list.rows)) {
-            sqlite3_reset(stmt);
-            break;
-        }
+    while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = (PolicyRow){.version = sqlite3_column_int64(stmt, 0),
                                               .parent = column_i64(stmt, 1, -1),
                                               .step = sqlite3_column_int64(stmt, 2),
@@ -115,16 +109,10 @@ TxnList view_txns(View *view, int64_t t_us, size_t limit, Arena *arena)
                                 " ORDER BY started_us DESC, txn_id DESC LIMIT 1";
     TxnList list = {0};
     size_t capacity = 0;
-    if (limit > VIEW_ROWS_MAX) {
-        limit = VIEW_ROWS_MAX;
-    }
+    limit = view_limit(limit);
     view_begin(view);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, (int64_t)limit);
-    while (view_next(view, stmt)) {
-        if (!view_grow(view, arena, &list.rows, &capacity, list.count, sizeof *list.rows)) {
-            sqlite3_reset(stmt);
-            break;
-        }
+    while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = txn_row(view, arena, stmt, t_us);
     }
     list.total = (size_t)view_number(view, VIEW_QUERY(view, total, t_us), 0);

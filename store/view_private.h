@@ -40,6 +40,11 @@ const char *view_text(View *view, Arena *arena, sqlite3_stmt *stmt, int column);
 Str view_blob(View *view, Arena *arena, sqlite3_stmt *stmt, int column);
 /* Room for one more row in an arena array that grows by doubling; false at the bound. */
 bool view_grow(View *view, Arena *arena, void *rows, size_t *capacity, size_t count, size_t size);
+/* The step of a list: view_next and view_grow in one. False at the end, after a fault and at the
+ * arena's bound; the statement is reset then. */
+bool view_row(View *view, Arena *arena, sqlite3_stmt *stmt, void *rows, size_t *capacity,
+              size_t count, size_t size);
+size_t view_limit(size_t limit); /* at most VIEW_ROWS_MAX */
 
 /* Sorts `count` numbers of view->scratch; room is made by view_scratch. */
 double *view_scratch(View *view, size_t count);

@@ -23,12 +23,8 @@ size_t view_probes(View *view, int64_t engine, int64_t t_us, size_t limit, Arena
     int64_t top = view_number(view, view_query(view, newest, NULL, 0), 0);
     top = after.probe < top ? after.probe : top;
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, top, engine, t_us, PROBES_SCAN,
-                                    (int64_t)(limit > VIEW_ROWS_MAX ? VIEW_ROWS_MAX : limit));
-    while (view_next(view, stmt)) {
-        if (!view_grow(view, arena, out, &capacity, count, sizeof **out)) {
-            sqlite3_reset(stmt);
-            break;
-        }
+                                    (int64_t)view_limit(limit));
+    while (view_row(view, arena, stmt, out, &capacity, count, sizeof **out)) {
         int64_t at = sqlite3_column_int64(stmt, 0);
         (*out)[count++] = (ProbeRow){
             .t_us = at,

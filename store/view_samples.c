@@ -207,19 +207,13 @@ SampleList view_samples(View *view, int64_t step, int64_t t_us, size_t limit, si
         "SELECT count(DISTINCT sample_id) FROM attempt WHERE step = ?1 AND started_us <= ?2";
     SampleList list = {0};
     size_t capacity = 0;
-    if (limit > VIEW_ROWS_MAX) {
-        limit = VIEW_ROWS_MAX;
-    }
+    limit = view_limit(limit);
     if (offset > INT32_MAX) {
         offset = INT32_MAX;
     }
     view_begin(view);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, step, t_us, (int64_t)limit, (int64_t)offset);
-    while (view_next(view, stmt)) {
-        if (!view_grow(view, arena, &list.rows, &capacity, list.count, sizeof *list.rows)) {
-            sqlite3_reset(stmt);
-            break;
-        }
+    while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = sample_row(view, arena, stmt, t_us);
     }
     for (size_t i = 0; i < list.count && view_good(view); i++) {

@@ -41,9 +41,7 @@ size_t view_curve(View *view, const char *name, int64_t t_us, size_t limit, Aren
 {
     size_t count = 0;
     *out = NULL;
-    if (limit > VIEW_ROWS_MAX) {
-        limit = VIEW_ROWS_MAX;
-    }
+    limit = view_limit(limit);
     view_begin(view);
     sqlite3_stmt *stmt = curve_query(view, name, t_us, (int64_t)limit);
     size_t capacity = 0;

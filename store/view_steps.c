@@ -10,7 +10,7 @@ bool view_current_step(View *view, int64_t t_us, int64_t *step)
     return *step >= 0;
 }
 
-static bool fill_spans(View *view, Arena *arena, int64_t t_us, StepRow *row)
+static void fill_spans(View *view, Arena *arena, int64_t t_us, StepRow *row)
 {
     /* A step that ran twice has the spans of its newest run only. */
     static const char sql[] =
@@ -23,7 +23,7 @@ static bool fill_spans(View *view, Arena *arena, int64_t t_us, StepRow *row)
             !view_grow(view, arena, &row->spans, &capacity, row->span_count,
                        sizeof *row->spans)) {
             sqlite3_reset(stmt);
-            return false;
+            break;
         }
         int64_t ended_us = sqlite3_column_int64(stmt, 2);
         row->spans[row->span_count++] =
@@ -31,7 +31,6 @@ static bool fill_spans(View *view, Arena *arena, int64_t t_us, StepRow *row)
                         .from_us = sqlite3_column_int64(stmt, 1),
                         .to_us = ended_us > t_us ? 0 : ended_us};
     }
-    return true;
 }
 
 /* Of a step that is open at T, only what was known when it began. */
@@ -68,16 +67,10 @@ StepList view_steps(View *view, int64_t t_us, size_t limit, Arena *arena)
         " (SELECT step FROM step WHERE started_us <= ?1 ORDER BY started_us LIMIT 1))";
     StepList list = {0};
     size_t capacity = 0;
-    if (limit > VIEW_ROWS_MAX) {
-        limit = VIEW_ROWS_MAX;
-    }
+    limit = view_limit(limit);
     view_begin(view);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, (int64_t)limit);
-    while (view_next(view, stmt)) {
-        if (!view_grow(view, arena, &list.rows, &capacity, list.count, sizeof *list.rows)) {
-            sqlite3_reset(stmt);
-            break;
-        }
+    while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = step_row(view, arena, stmt, t_us);
     }
     for (size_t i = 0; i < list.count && view_good(view); i++) {
@@ -103,11 +96,7 @@ size_t view_step_engines(View *view, int64_t step, int64_t t_us, Arena *arena, E
     *out = NULL;
     view_begin(view);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, step, t_us);
-    while (view_next(view, stmt)) {
-        if (!view_grow(view, arena, out, &capacity, count, sizeof **out)) {
-            sqlite3_reset(stmt);
-            break;
-        }
+    while (view_row(view, arena, stmt, out, &capacity, count, sizeof **out)) {
         bool open = sqlite3_column_int64(stmt, 4) > 0;
         (*out)[count++] = (EngineSpan){.engine = sqlite3_column_int64(stmt, 0),
                                        .from_us = sqlite3_column_int64(stmt, 1),
