@@ -99,18 +99,3 @@ bool unpack_into(const void *blob, size_t n, void *out, size_t out_n)
     }
     return ZSTD_decompress(out, out_n, p + ZSTD_HEAD, n - ZSTD_HEAD) == out_n;
 }
-
-void *unpack_bytes(const void *blob, size_t n, Arena *arena, size_t *out_n)
-{
-    size_t raw = 0;
-    *out_n = 0;
-    if (!unpack_size(blob, n, &raw)) {
-        return NULL;
-    }
-    char *out = arena_alloc(arena, raw + 1);
-    if (out == NULL || !unpack_into(blob, n, out, raw)) {
-        return NULL;
-    }
-    *out_n = raw;
-    return out;
-}

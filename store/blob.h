@@ -23,9 +23,7 @@ Packed pack_bytes(Packer *packer, int slot, const void *bytes, size_t n);
 
 /* Raw size of a packed blob; false when it is malformed or larger than BLOB_RAW_MAX. */
 bool unpack_size(const void *blob, size_t n, size_t *out);
-/* Unpacks into the arena, NUL-terminated behind the last byte; NULL when malformed or too big. */
-void *unpack_bytes(const void *blob, size_t n, Arena *arena, size_t *out_n);
-/* Same into a caller's buffer of exactly the raw size. */
+/* Into a caller's buffer of exactly the raw size; false when malformed. */
 bool unpack_into(const void *blob, size_t n, void *out, size_t out_n);
 
 #endif

@@ -172,8 +172,3 @@ char *arena_strndup(Arena *arena, const char *s, size_t n)
     }
     return copy;
 }
-
-size_t arena_used(const Arena *arena)
-{
-    return arena->used;
-}

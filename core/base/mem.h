@@ -31,6 +31,5 @@ void arena_free(Arena *arena);
 void arena_reset(Arena *arena);                 /* keeps the first chunk */
 void *arena_alloc(Arena *arena, size_t size);   /* zeroed, 16-byte aligned; NULL at the bound */
 char *arena_strndup(Arena *arena, const char *s, size_t n); /* NULL at the bound */
-size_t arena_used(const Arena *arena);
 
 #endif

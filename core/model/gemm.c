@@ -163,11 +163,6 @@ Pool *gemm_pool(Gemm *gemm)
     return gemm->pool;
 }
 
-const Kernels *gemm_kernels(const Gemm *gemm)
-{
-    return gemm->kernels;
-}
-
 static void gemm_rows(const GemmBlock *block, int from, int rows, float *copy)
 {
     const GemmArgs *args = block->args;

@@ -30,7 +30,6 @@ typedef struct Gemm Gemm; /* pool, kernels and scratch; one owner */
 Err gemm_new(int threads, const Kernels *kernels, Gemm **out, Fault *fault);
 void gemm_free(Gemm *gemm);
 Pool *gemm_pool(Gemm *gemm);
-const Kernels *gemm_kernels(const Gemm *gemm);
 
 typedef struct GemmArgs {
     const float *a; /* [m][k], or [k][m] with a_transposed */

@@ -257,11 +257,6 @@ Str http_path(const HttpExchange *exchange)
     return text_str(&exchange->conn->path);
 }
 
-Str http_query(const HttpExchange *exchange)
-{
-    return exchange->conn->query;
-}
-
 bool http_query_get(const HttpExchange *exchange, const char *key, Text *out)
 {
     Str rest = exchange->conn->query;

@@ -47,7 +47,6 @@ void http_server_free(HttpServer *server); /* closes connections; loop must run 
 
 Str http_method(const HttpExchange *exchange);
 Str http_path(const HttpExchange *exchange);  /* without query, percent-decoded */
-Str http_query(const HttpExchange *exchange); /* raw, without '?' */
 /* Value of a query key, percent-decoded into `out`; false when absent. */
 bool http_query_get(const HttpExchange *exchange, const char *key, Text *out);
 Str http_header(const HttpExchange *exchange, const char *name); /* case-insensitive */

@@ -22,16 +22,6 @@ static const char *const call_names[] = {SIM_CALLS(SIM_NAME)};
 static const char *const fault_names[] = {SIM_FAULTS(SIM_NAME)};
 static const char *const entry_names[] = {SIM_ENTRIES(SIM_NAME)};
 
-const char *sim_call_name(SimCall call)
-{
-    return call_names[call];
-}
-
-const char *sim_entry_name(SimEntryKind kind)
-{
-    return entry_names[kind];
-}
-
 float sim_canary(int64_t weights, int i)
 {
     uint64_t mix = ((uint64_t)weights + 1) * UINT64_C(0x9e3779b97f4a7c15);

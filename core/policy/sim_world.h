@@ -99,9 +99,6 @@ typedef struct SimWorld {
     SimCore *core;
 } SimWorld;
 
-const char *sim_call_name(SimCall call);
-const char *sim_entry_name(SimEntryKind kind);
-
 /* sim_world.c */
 void sim_schedule(SimWorld *world, int64_t t_us, SimEventKind kind, const SimMessage *message);
 void sim_send(SimWorld *world, SimMessage *message);

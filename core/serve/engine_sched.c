@@ -409,12 +409,3 @@ int sched_total_tokens(const Sched *sched)
 {
     return blocks_count(sched->blocks) * sched->config.block_tokens;
 }
-
-int64_t sched_waiting_tokens(const Sched *sched)
-{
-    int64_t tokens = 0;
-    for (const SchedSeq *seq = sched->waiting.first; seq; seq = seq->next) {
-        tokens += seq->count;
-    }
-    return tokens;
-}

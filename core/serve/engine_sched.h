@@ -72,6 +72,5 @@ SchedSeq *sched_first_waiting(const Sched *sched);
 int sched_used_tokens(const Sched *sched);      /* in held blocks */
 int sched_evictable_tokens(const Sched *sched);
 int sched_total_tokens(const Sched *sched);     /* capacity */
-int64_t sched_waiting_tokens(const Sched *sched); /* O(waiting) */
 
 #endif
