@@ -40,7 +40,7 @@ size_t fleet_flags_specs(FleetFlags *f, FlagSpec out[FLEET_FLAG_SPECS])
         MS("probe-health-ms", health_ms, 0, "between generation health checks; 0: none (10000)"),
         MS("probe-metrics-ms", metrics_ms, 0, "between scrapes of its metrics; 0: none (1000)"),
         MS("probe-stale-ms", stale_ms, 10, "without an answer: stale (1500)"),
-        MS("probe-dead-ms", dead_ms, 20, "without an answer: dead (2800)"),
+        MS("probe-dead-ms", dead_ms, 20, "without an answer: dead (2600)"),
         {"probe-refused-limit", FLAG_INT, &f->refused_limit, 1, 1000, "N",
          "refused connections in a row: dead (3)", NULL},
         MS("probe-stuck-ms", stuck_ms, 100, "with requests and without a token: stuck (20000)"),

@@ -10,14 +10,13 @@ enum {
     BUSY_PROGRESS_US = 30 * 1000000,   /* incidents #8: work seen this recently is life */
     DOUBT_US = 1500000,                /* one dropped connection does not change the picture */
     TOKENS_US = 200000,
-    PING_SLACK_US = 50000,
     SLOW_LOOKS = 2 /* one late answer is no slow engine */
 };
 
 ProbeSettings probe_settings_default(void)
 {
     return (ProbeSettings){.ping_ms = 500, .loads_ms = 500, .model_ms = 2000, .health_ms = 10000,
-                           .metrics_ms = 1000, .stale_ms = 1500, .dead_ms = 2800,
+                           .metrics_ms = 1000, .stale_ms = 1500, .dead_ms = 2600,
                            .refused_limit = 3, .stuck_ms = 20000, .calm_ms = 1000};
 }
 
@@ -182,7 +181,7 @@ static bool wanted(const ProbeState *p, const ProbeSettings *s, ProbeKind kind, 
                          && now_us - p->last_ok_us < s->dead_ms * 1000;
     switch (kind) {
     case PROBE_PING: /* any reply is a sign of life: asked for only where none came lately */
-        return now_us - p->last_ok_us >= s->ping_ms * 1000 - PING_SLACK_US;
+        return now_us - p->last_ok_us >= s->ping_ms * 1500;
     case PROBE_LOADS: /* a second opinion while an engine begins to fail; useless on a dead one */
         return p->last_ok_us > 0 && p->state != ENGINE_DEAD;
     case PROBE_SERVER:

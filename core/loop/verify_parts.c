@@ -1,7 +1,9 @@
 #include "core/loop/verify_private.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { PART_START_MS = 20000, WORDS = 24 };
 
@@ -112,41 +114,61 @@ void verify_parts_free(Verify *v)
 /* ---- a command of the user's -------------------------------------------------------------- */
 
 typedef struct Shell {
-    bool ended;
+    uv_process_t process;
+    bool ended, closed;
     int64_t status;
 } Shell;
 
-static void on_shell_exit(Child *child, int64_t status, int signal, void *user)
+static void on_shell_closed(uv_handle_t *handle)
 {
-    (void)child;
-    Shell *shell = user;
+    ((Shell *)handle->data)->closed = true;
+}
+
+static void on_shell_exit(uv_process_t *process, int64_t status, int signal)
+{
+    Shell *shell = process->data;
     shell->ended = true;
     shell->status = signal ? 128 + signal : status;
+    uv_close((uv_handle_t *)process, on_shell_closed);
 }
 
-static bool shell_ended(Verify *v, void *arg)
+static bool shell_closed(Verify *v, void *arg)
 {
     (void)v;
-    return ((Shell *)arg)->ended;
+    return ((Shell *)arg)->closed;
 }
 
+/* Not a Child: an engine that --restore-cmd starts in the background is to outlive its shell. */
 int verify_shell(Verify *v, const char *command, int engine, int64_t bound_ms)
 {
-    char address[256];
-    char name[64];
+    enum { KILLED_MS = 5000 };
     FleetEngine e = fleet_engine(v->fleet, engine);
-    (void)str_format(address, sizeof address, "ROLLTOP_ENGINE=%s", e.address);
-    (void)str_format(name, sizeof name, "ROLLTOP_ENGINE_NAME=%s", e.name);
-    const char *const argv[] = {"/bin/sh", "-c", command, NULL};
-    const char *const env[] = {address, name, NULL};
-    Shell shell = {false, -1};
-    ChildSpec spec = {.name = "command", .argv = argv, .env = env, .on_exit = on_shell_exit,
-                      .user = &shell};
-    Child *child = NULL;
-    if (child_start(&v->uv, &spec, &child, NULL) != ERR_OK) {
-        return -1;
+    char *argv[] = {(char[]){"sh"}, (char[]){"-c"}, xstrdup(command), NULL};
+    uv_stdio_container_t stdio[3] = {{.flags = UV_IGNORE},
+                                     {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO},
+                                     {.flags = UV_INHERIT_FD, .data.fd = STDERR_FILENO}};
+    Shell *shell = xcalloc(1, sizeof *shell);
+    uv_process_options_t options = {.exit_cb = on_shell_exit, .file = "/bin/sh", .args = argv,
+                                    .flags = UV_PROCESS_DETACHED, .stdio_count = 3,
+                                    .stdio = stdio};
+    int status = -1;
+    (void)setenv("ROLLTOP_ENGINE", e.address, 1);
+    (void)setenv("ROLLTOP_ENGINE_NAME", e.name, 1);
+    shell->process.data = shell;
+    if (uv_spawn(&v->uv, &shell->process, &options) != 0) {
+        uv_close((uv_handle_t *)&shell->process, on_shell_closed);
+    } else if (verify_wait(v, shell_closed, shell, bound_ms)) {
+        status = (int)shell->status;
+    } else {
+        (void)uv_process_kill(&shell->process, SIGKILL);
     }
-    bool ended = verify_wait(v, shell_ended, &shell, bound_ms);
-    child_free(child);
-    return ended ? (int)shell.status : -1;
+    bool cancelled = v->cancelled;
+    v->cancelled = false;
+    bool over = verify_wait(v, shell_closed, shell, KILLED_MS);
+    v->cancelled = v->cancelled || cancelled;
+    free(argv[2]);
+    if (over) {
+        free(shell);
+    }
+    return status;
 }

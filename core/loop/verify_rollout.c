@@ -87,8 +87,9 @@ static void start(VSample *s)
     for (int i = 0; i < v->count && !verify_alive(v, engine); i++) {
         engine = (engine + 1) % v->count;
     }
-    (void)str_format(url, sizeof url, "%s/generate",
-                     v->frontend_url[0] ? v->frontend_url : fleet_engine(v->fleet, engine).base_url);
+    const char *base = v->frontend_url[0] ? v->frontend_url
+                                          : fleet_engine(v->fleet, engine).base_url;
+    (void)str_format(url, sizeof url, "%s/generate", base);
     (void)str_format(rid, sizeof rid, "%s-%lld-%d-%d", v->config->run_id,
                      (long long)clock_mono_us(), s->index, ++s->tries);
     GenerateSpec spec = {.url = url, .rid = rid, .input_ids = small_ids, .input_count = PROMPT,

@@ -96,8 +96,8 @@ static void addresses(void)
         {"10.0.0.7:30000", "10.0.0.7:30000"}, {"http://h:1/", "h:1"},
         {"https://h.example:443", "https://h.example:443"}, {"[fd00::1]:30000", "[fd00::1]:30000"},
         {" eng-0.svc:8 ", "eng-0.svc:8"}};
-    static const char *const bad[] = {"", "h", "h:", ":1", "h:0", "h:65536", "h:1x", "fd00::1:30000",
-                                      "a b:1", "h/x:1", "http://h", "h\"x:1"};
+    static const char *const bad[] = {"", "h", "h:", ":1", "h:0", "h:65536", "h:1x", "a b:1",
+                                      "fd00::1:30000", "h/x:1", "http://h", "h\"x:1"};
     char out[DISCOVER_ADDRESS];
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         CHECK_I64(discover_address(good[i].in, out, NULL), ERR_OK);
