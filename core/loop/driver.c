@@ -46,8 +46,10 @@ char *driver_path(const Driver *d, const char *folder, const char *prefix, int64
 void driver_when_durable(Driver *d, void (*then)(void *arg), void *arg)
 {
     DurableQueue *q = &d->waits;
-    if (q->head > 0 && q->head == q->count) {
-        q->head = q->count = 0;
+    if (q->head > q->count / 2) { /* what was called makes room, even if some always wait */
+        q->count -= q->head;
+        memmove(q->items, q->items + q->head, q->count * sizeof *q->items);
+        q->head = 0;
     }
     if (q->count == q->capacity) {
         q->capacity = q->capacity ? q->capacity * 2 : 64;
@@ -293,17 +295,33 @@ static Err open_net(Driver *d, Fault *fault)
     return err;
 }
 
-static void open_uv(Driver *d)
+static void close_handle(uv_handle_t *handle, void *arg)
 {
-    uv_loop_init(&d->uv);
-    uv_timer_init(&d->uv, &d->tick);
-    d->tick.data = d;
-    uv_async_init(&d->uv, &d->durable, on_durable_async);
-    d->durable.data = d;
-    uv_signal_init(&d->uv, &d->sigint);
-    d->sigint.data = d;
-    uv_signal_init(&d->uv, &d->sigterm);
-    d->sigterm.data = d;
+    (void)arg;
+    if (!uv_is_closing(handle)) {
+        uv_close(handle, NULL);
+    }
+}
+
+/* On failure nothing stays open. */
+static Err open_uv(Driver *d, Fault *fault)
+{
+    int rc = uv_loop_init(&d->uv);
+    if (rc == 0) {
+        d->tick.data = d->durable.data = d->sigint.data = d->sigterm.data = d;
+        uv_timer_init(&d->uv, &d->tick); /* cannot fail */
+        rc = uv_async_init(&d->uv, &d->durable, on_durable_async);
+        rc = rc != 0 ? rc : uv_signal_init(&d->uv, &d->sigint);
+        rc = rc != 0 ? rc : uv_signal_init(&d->uv, &d->sigterm);
+        if (rc != 0) {
+            uv_walk(&d->uv, close_handle, NULL);
+            uv_run(&d->uv, UV_RUN_DEFAULT);
+            uv_loop_close(&d->uv);
+        }
+    }
+    return rc == 0 ? ERR_OK
+                   : fault_set(fault, ERR_IO, "raise the limit of open files (ulimit -n)",
+                               "no event loop for the run: %s", uv_strerror(rc));
 }
 
 static Err start_all(Driver *d, Fault *fault)
@@ -363,16 +381,6 @@ static void close_log(Driver *d)
     d->store = NULL;
 }
 
-static void close_handle(uv_handle_t *handle, void *arg)
-{
-    (void)arg;
-    if (!uv_is_closing(handle)) {
-        uv_close(handle, NULL);
-    }
-}
-
-/* The order matters: calls in flight end first (their callbacks still need jobs and store),
- * then what they used. */
 static void remove_empty(const Driver *d)
 {
     static const char *const folders[] = {"policies", "trainer"};
@@ -384,6 +392,8 @@ static void remove_empty(const Driver *d)
     (void)rmdir(d->config->work_dir);
 }
 
+/* The order matters: calls in flight end first (their callbacks still need jobs and store),
+ * then what they used. */
 static void teardown(Driver *d)
 {
     d->torn_down = true;
@@ -441,8 +451,12 @@ Err loop_run(const RunConfig *config, void (*ready)(void *user), void *user, int
     d->eval_reward = NAN;
     (void)str_format(d->end_reason, sizeof d->end_reason, "ended");
     (void)signal(SIGPIPE, SIG_IGN);
-    open_uv(d);
-    Err err = start_all(d, fault);
+    Err err = open_uv(d, fault);
+    if (err != ERR_OK) {
+        free(d);
+        return err;
+    }
+    err = start_all(d, fault);
     if (err == ERR_OK) {
         d->startup_due_us = clock_wall_us() + config->startup_s * 1000000;
         uv_timer_start(&d->tick, on_tick, 1, DRIVER_TICK_MS);

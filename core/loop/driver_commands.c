@@ -10,19 +10,28 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct Command {
+typedef struct Command Command;
+
+typedef struct Verb {
+    const char *word;
+    void (*run)(Command *c);
+    const char *run_only; /* why it is not for one part; NULL: it may be */
+} Verb;
+
+struct Command {
     Driver *d;
+    const Verb *verb;
     CtlRequest *request; /* NULL: from a signal */
     int64_t id, sample, version; /* version: of update, 0 the committed one */
     int engine;     /* slot; -1: the run */
-    bool all, trainer, frontend;
-    char verb[16], who[128], target[DISCOVER_ADDRESS], reason[256];
-} Command;
+    bool trainer, frontend;
+    char who[128], target[DISCOVER_ADDRESS], reason[256];
+};
 
 static void put(const Command *c, const char *state, const char *answer)
 {
     CommandFact fact = {.command = c->id, .t_us = clock_wall_us(), .who = c->who,
-                        .what = c->verb, .target = c->target[0] ? c->target : NULL,
+                        .what = c->verb->word, .target = c->target[0] ? c->target : NULL,
                         .reason = c->reason[0] ? c->reason : NULL, .state = state,
                         .answer = answer};
     store_put_command(c->d->store, &fact);
@@ -36,6 +45,13 @@ void driver_command_done(Driver *d, int64_t *command, bool well, const char *ans
         store_put_command(d->store, &fact);
         *command = 0;
     }
+}
+
+/* What the command waits for is seen once, so an earlier one that waits for the same gives way. */
+static void wait_for_effect(const Command *c, int64_t *waiting)
+{
+    driver_command_done(c->d, waiting, false, "a later command took its place");
+    *waiting = c->id;
 }
 
 static void reply(CtlRequest *request, bool ok, int64_t id, const char *message)
@@ -62,7 +78,7 @@ static void answer(const Command *c, bool ok, const char *state, const char *mes
 {
     put(c, state, message);
     driver_event(c->d, ok ? SEVERITY_INFO : SEVERITY_WARN, "operator", c->engine + 1,
-                 "%s%s%s%s%s by %s: %s", c->verb, c->target[0] ? " " : "", c->target,
+                 "%s%s%s%s%s by %s: %s", c->verb->word, c->target[0] ? " " : "", c->target,
                  c->reason[0] ? ", " : "", c->reason, c->who, message);
     reply(c->request, ok, c->id, message);
 }
@@ -107,7 +123,7 @@ static void do_resume(Command *c)
     answer(c, true, "done", seat->bring ? "serves again once it has the policy" : "serves again");
 }
 
-static void do_cordon(Command *c, bool on)
+static void set_cordon(Command *c, bool on)
 {
     Driver *d = c->d;
     if (c->engine < 0) {
@@ -123,6 +139,16 @@ static void do_cordon(Command *c, bool on)
     answer(c, true, "done", on ? "finishes what it runs, takes nothing new" : "takes work again");
 }
 
+static void do_cordon(Command *c)
+{
+    set_cordon(c, true);
+}
+
+static void do_uncordon(Command *c)
+{
+    set_cordon(c, false);
+}
+
 static void do_engine_add(Command *c)
 {
     char words[FAULT_TEXT_MAX];
@@ -132,7 +158,7 @@ static void do_engine_add(Command *c)
     answer(c, ok, ok ? "done" : "refused", words);
 }
 
-static void do_engine_leave(Command *c, bool drain)
+static void engine_leaves(Command *c, bool drain)
 {
     char words[256];
     char why[448];
@@ -144,6 +170,16 @@ static void do_engine_leave(Command *c, bool drain)
                      c->reason[0] ? ": " : "", c->reason);
     bool ok = driver_members_leave(c->d, c->engine, drain, why, c->id, words, sizeof words);
     answer(c, ok, ok ? "accepted" : "refused", words);
+}
+
+static void do_engine_remove(Command *c)
+{
+    engine_leaves(c, false);
+}
+
+static void do_engine_drain(Command *c)
+{
+    engine_leaves(c, true);
 }
 
 /* Is that version on disk? If not, the refusal names those that are. */
@@ -185,7 +221,7 @@ static void do_update(Command *c)
         Seat *seat = &d->seats[c->engine];
         seat->bring = true;
         seat->bring_due_us = 0;
-        seat->command = c->id;
+        wait_for_effect(c, &seat->command);
         driver_admit(d, c->engine);
         answer(c, true, "accepted", "it is given the committed policy and verified");
         return;
@@ -201,7 +237,7 @@ static void do_update(Command *c)
         answer(c, true, "done", "an update is under way; it brings every engine to one policy");
         return;
     }
-    d->again_command = c->id;
+    wait_for_effect(c, &d->again_command);
     char words[96] = "the committed policy is sent to every engine again";
     if (c->version > 0) {
         (void)str_format(words, sizeof words, "every engine is brought to v%lld",
@@ -215,19 +251,19 @@ static void do_restart(Command *c)
 {
     Driver *d = c->d;
     if (c->trainer) {
-        d->trainer_command = c->id;
+        wait_for_effect(c, &d->trainer_command);
         answer(c, true, "accepted", "the trainer is started again from its last state");
         driver_trainer_restart(d, "asked by the operator");
     } else if (c->frontend && d->frontend) {
         answer(c, true, "done", "the frontend is started again");
-        driver_part_restart(d, d->frontend);
+        driver_part_restart(d->frontend);
     } else if (c->engine >= 0 && d->seats[c->engine].state == ENGINE_GONE) {
         answer(c, false, "refused", "it is out of the fleet; `rolltop ctl engine add` brings it "
                                     "back");
     } else if (c->engine >= 0 && d->seats[c->engine].part) {
-        d->seats[c->engine].command = c->id;
+        wait_for_effect(c, &d->seats[c->engine].command);
         answer(c, true, "accepted", "it is started again and serves once it has the policy");
-        driver_part_restart(d, d->seats[c->engine].part);
+        driver_part_restart(d->seats[c->engine].part);
     } else if (c->engine >= 0 || c->frontend) {
         answer(c, false, "refused", "it is not ours to restart; do it where it was started");
     } else {
@@ -246,37 +282,53 @@ static void do_abort(Command *c)
     }
 }
 
-static void do_stop(Command *c, bool at_once)
+static void do_stop(Command *c)
 {
-    answer(c, true, "accepted",
-           at_once ? "stops at once" : "stops cleanly; nothing durable is lost");
-    driver_feed(c->d, at_once ? LOOP_EV_STOP_NOW : LOOP_EV_STOP, false, c->who);
+    answer(c, true, "accepted", "stops cleanly; nothing durable is lost");
+    driver_feed(c->d, LOOP_EV_STOP, false, c->who);
+}
+
+static void do_stop_now(Command *c)
+{
+    answer(c, true, "accepted", "stops at once");
+    driver_feed(c->d, LOOP_EV_STOP_NOW, false, c->who);
+}
+
+static const char NOT_ONE[] = "it ends the whole run; one engine is taken out with `rolltop ctl "
+                              "engine remove`";
+
+static const Verb verbs[] = {
+    {"pause", do_pause, NULL},
+    {"resume", do_resume, NULL},
+    {"update", do_update, NULL},
+    {"restart", do_restart, NULL},
+    {"cordon", do_cordon, NULL},
+    {"uncordon", do_uncordon, NULL},
+    {"abort", do_abort, "it closes one sample; name a sample by its number"},
+    {"stop", do_stop, NOT_ONE},
+    {"stop-now", do_stop_now, NOT_ONE},
+    {"engine-add", do_engine_add, NULL},
+    {"engine-remove", do_engine_remove, NULL},
+    {"engine-drain", do_engine_drain, NULL},
+};
+
+static const Verb *find_verb(const char *word)
+{
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
+        if (strcmp(verbs[i].word, word) == 0) {
+            return &verbs[i];
+        }
+    }
+    return NULL;
 }
 
 static void perform(void *arg)
 {
     Command *c = arg;
-    Driver *d = c->d;
-    if (d->shutting || d->torn_down) {
+    if (c->d->shutting || c->d->torn_down) {
         reply(c->request, false, c->id, "the run is ending");
-    } else if (strcmp(c->verb, "pause") == 0) {
-        do_pause(c);
-    } else if (strcmp(c->verb, "resume") == 0) {
-        do_resume(c);
-    } else if (strcmp(c->verb, "cordon") == 0 || strcmp(c->verb, "uncordon") == 0) {
-        do_cordon(c, c->verb[0] == 'c');
-    } else if (strcmp(c->verb, "update") == 0) {
-        do_update(c);
-    } else if (strcmp(c->verb, "restart") == 0) {
-        do_restart(c);
-    } else if (strcmp(c->verb, "abort") == 0) {
-        do_abort(c);
-    } else if (strcmp(c->verb, "engine-add") == 0) {
-        do_engine_add(c);
-    } else if (strcmp(c->verb, "engine-remove") == 0 || strcmp(c->verb, "engine-drain") == 0) {
-        do_engine_leave(c, c->verb[7] == 'd');
     } else {
-        do_stop(c, strcmp(c->verb, "stop-now") == 0);
+        c->verb->run(c);
     }
     free(c);
 }
@@ -297,7 +349,7 @@ void driver_operator_stop(Driver *d, const char *who, bool at_once)
     Command *c = xcalloc(1, sizeof *c);
     c->d = d;
     c->engine = -1;
-    (void)str_format(c->verb, sizeof c->verb, "stop");
+    c->verb = find_verb("stop");
     (void)str_format(c->who, sizeof c->who, "%s", who);
     submit(c);
 }
@@ -354,19 +406,6 @@ static void status(Driver *d, CtlRequest *request)
 
 /* ---- requests ----------------------------------------------------------------------------- */
 
-static bool known_verb(const char *verb)
-{
-    static const char *const verbs[] = {"pause", "resume", "update", "restart", "cordon",
-                                        "uncordon", "abort", "stop", "stop-now",
-                                        "engine-add", "engine-remove", "engine-drain"};
-    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++) {
-        if (strcmp(verbs[i], verb) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* "eng-02", "2" (its slot) or its address. */
 static int find_engine(const Driver *d, const char *word)
 {
@@ -384,14 +423,19 @@ static int find_engine(const Driver *d, const char *word)
     return -1;
 }
 
+/* The words of a refusal in `why`; false. */
 static bool read_target(Command *c, const cJSON *body, char *why, size_t why_size)
 {
     const cJSON *target = json_get(body, "target");
     const char *engine = json_string(target, "engine", NULL);
     const char *part = json_string(target, "part", engine);
+    const char *word = c->verb->word;
     c->engine = -1;
     c->sample = json_i64(target, "sample", 0);
-    c->all = json_bool(target, "all", false);
+    if (c->sample > 0 && c->verb->run != do_abort) {
+        (void)str_format(why, why_size, "%s is not for a sample; only abort is", word);
+        return false;
+    }
     if (c->sample > 0) {
         (void)str_format(c->target, sizeof c->target, "sample %lld", (long long)c->sample);
         return true;
@@ -399,8 +443,12 @@ static bool read_target(Command *c, const cJSON *body, char *why, size_t why_siz
     if (!part) {
         return true;
     }
+    if (c->verb->run_only) {
+        (void)str_format(why, why_size, "%s is not for %.48s: %s", word, part, c->verb->run_only);
+        return false;
+    }
     (void)str_format(c->target, sizeof c->target, "%s", part);
-    if (strcmp(c->verb, "engine-add") == 0) {
+    if (c->verb->run == do_engine_add) {
         return true; /* an address that the fleet does not have yet */
     }
     c->trainer = strcmp(part, "trainer") == 0;
@@ -413,7 +461,7 @@ static bool read_target(Command *c, const cJSON *body, char *why, size_t why_siz
             return false;
         }
     }
-    if ((c->trainer || c->frontend) && strcmp(c->verb, "restart") != 0) {
+    if ((c->trainer || c->frontend) && c->verb->run != do_restart) {
         (void)str_format(why, why_size, "%s can only be restarted", part);
         return false;
     }
@@ -423,25 +471,27 @@ static bool read_target(Command *c, const cJSON *body, char *why, size_t why_siz
 void driver_on_control(CtlRequest *request, const cJSON *body, const CtlPeer *peer, void *user)
 {
     Driver *d = user;
-    const char *verb = json_string(body, "cmd", "");
+    const char *word = json_string(body, "cmd", "");
+    const Verb *verb = find_verb(word);
     if (d->torn_down || !d->loop || !d->fleet) {
         reply(request, false, 0, "the run is not ready");
         return;
     }
-    if (strcmp(verb, "status") == 0) {
+    if (strcmp(word, "status") == 0) {
         status(d, request);
         return;
     }
-    char why[128];
-    if (!known_verb(verb)) {
-        (void)str_format(why, sizeof why, "unknown command \"%.32s\"", verb);
+    char why[256];
+    if (!verb) {
+        (void)str_format(why, sizeof why, "unknown command \"%.32s\"; `rolltop ctl --help` lists "
+                         "them", word);
         reply(request, false, 0, why);
         return;
     }
     Command *c = xcalloc(1, sizeof *c);
     c->d = d;
     c->request = request;
-    (void)str_format(c->verb, sizeof c->verb, "%s", verb);
+    c->verb = verb;
     (void)str_format(c->who, sizeof c->who, "%s (pid %d)", peer->user, (int)peer->pid);
     (void)str_format(c->reason, sizeof c->reason, "%.200s", json_string(body, "reason", ""));
     c->version = json_i64(body, "version", 0);

@@ -283,9 +283,8 @@ void driver_parts_tick(Driver *d, int64_t now_us)
     driver_check_parts(d); /* the frontend's list changes without an event of an engine */
 }
 
-void driver_part_restart(Driver *d, Part *part)
+void driver_part_restart(Part *part)
 {
-    (void)d;
     part->failures = 0;
     part->asked = true;
     if (part->child) {
@@ -417,7 +416,7 @@ static void on_frontend(bool up, const char *reason, void *user)
     driver_check_parts(d);
 }
 
-void driver_fleet_events(Driver *d, FleetEvents *events)
+static void fleet_events(Driver *d, FleetEvents *events)
 {
     *events = (FleetEvents){.on_state = on_state, .on_incarnation = on_incarnation,
                             .on_frontend = on_frontend, .user = d};
@@ -539,7 +538,7 @@ Err driver_parts_start(Driver *d, Fault *fault)
     }
     (void)str_format(d->generate_url, sizeof d->generate_url, "%s/generate", d->frontend_url);
     FleetEvents events;
-    driver_fleet_events(d, &events);
+    fleet_events(d, &events);
     FleetConfig fleet = {.frontend_url = d->frontend_url, .engine_bearer = c->engine_bearer,
                          .engine_admin = c->engine_admin, .await_listing = c->rollout_url != NULL,
                          .probe = c->probe, .first_engine_id = 1};

@@ -132,7 +132,6 @@ struct Driver {
     uv_timer_t tick;
     uv_async_t durable;
     uv_signal_t sigint, sigterm;
-    int open_handles;
     bool shutting, torn_down;
     int64_t slow_due_us, shutdown_due_us, startup_due_us;
     int64_t parts_lost_us; /* since when the run lacks a part; 0: it has all */
@@ -229,8 +228,7 @@ void driver_parts_free(Driver *d);
 void driver_check_parts(Driver *d); /* feeds PARTS_READY and PARTS_LOST on a change */
 void driver_parts_missing(const Driver *d, char *out, size_t size);
 void driver_no_start(Driver *d, const char *part, int failures, const char *words);
-void driver_part_restart(Driver *d, Part *part);
-void driver_fleet_events(Driver *d, FleetEvents *events);
+void driver_part_restart(Part *part);
 
 /* driver_members.c: engines that come and go during the run */
 Err driver_members_start(Driver *d, Fault *fault);
@@ -285,7 +283,6 @@ void driver_trainer_stop(Driver *d);
 void driver_train(Driver *d);
 void driver_publish(Driver *d, int64_t version);
 void driver_save(Driver *d);
-void driver_keep_states(Driver *d);
 
 /* driver_commands.c */
 void driver_on_control(CtlRequest *request, const cJSON *body, const CtlPeer *peer, void *user);

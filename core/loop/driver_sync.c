@@ -74,7 +74,7 @@ static void keep_doubt(SyncJob *job, int engine)
                  "a call to it was given up and may still act: %s",
                  restart ? "it is started again" : "it stays out of updates for ten minutes");
     if (restart) {
-        driver_part_restart(d, seat->part);
+        driver_part_restart(seat->part);
     }
 }
 

@@ -165,6 +165,29 @@ static void remember_state(Driver *d, char *dir)
     d->trainer_dir = dir;
 }
 
+/* Old states of steps go; the one just written and the one before it stay. */
+static void keep_states(Driver *d)
+{
+    char *folder = fs_join(d->config->work_dir, "trainer");
+    DIR *dir = opendir(folder);
+    int64_t newest = loop_step(d->loop);
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+        int64_t step = 0;
+        Str name = str_from(entry->d_name);
+        if (!str_starts(name, STR("step-")) || !str_to_i64(str_slice(name, 5, name.n), &step) ||
+            step > newest - STATES_KEPT) {
+            continue;
+        }
+        char *path = fs_join(folder, entry->d_name);
+        (void)fs_remove_tree(path, NULL);
+        free(path);
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    free(folder);
+}
+
 static void on_state_saved(const TrainerReply *reply, void *user)
 {
     Driver *d = user;
@@ -178,7 +201,7 @@ static void on_state_saved(const TrainerReply *reply, void *user)
     }
     remember_state(d, driver_path(d, "trainer", "step-", loop_step(d->loop)));
     driver_metric(d, loop_step(d->loop), "perf/save_time", (double)reply->took_us / 1e6);
-    driver_keep_states(d);
+    keep_states(d);
     driver_feed(d, LOOP_EV_TRAINED, false, NULL);
 }
 
@@ -243,29 +266,6 @@ void driver_train(Driver *d)
     if (err != ERR_OK) {
         driver_feed(d, LOOP_EV_TRAIN_FAILED, err == ERR_ARG || err == ERR_LIMIT, fault.sentence);
     }
-}
-
-/* Old states of steps go; the one just written and the one before it stay. */
-void driver_keep_states(Driver *d)
-{
-    char *folder = fs_join(d->config->work_dir, "trainer");
-    DIR *dir = opendir(folder);
-    int64_t newest = loop_step(d->loop);
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
-        int64_t step = 0;
-        Str name = str_from(entry->d_name);
-        if (!str_starts(name, STR("step-")) || !str_to_i64(str_slice(name, 5, name.n), &step) ||
-            step > newest - STATES_KEPT) {
-            continue;
-        }
-        char *path = fs_join(folder, entry->d_name);
-        (void)fs_remove_tree(path, NULL);
-        free(path);
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    free(folder);
 }
 
 /* ---- publish ------------------------------------------------------------------------------ */

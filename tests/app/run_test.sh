@@ -101,6 +101,18 @@ wait_for 20 sh -c "'$R' ctl status --run killed | grep -q '\"phase\":.*pause'" |
 "$R" ctl update --run killed >/dev/null || fail "update"
 "$R" ctl restart eng-00 --run killed >/dev/null || fail "restart"
 "$R" ctl restart eng-77 --run killed >/dev/null 2>&1 && fail "an unknown engine is refused"
+for verb in stop stop-now; do # of one engine they would end the whole run
+    "$R" ctl $verb eng-01 --run killed 2>&1 | grep -q "engine remove" || fail "$verb eng-01 is refused"
+done
+# The first of two restarts of the trainer does not stay open: the second takes its place.
+"$R" ctl restart trainer --run killed --reason one >/dev/null || fail "restart trainer"
+"$R" ctl restart trainer --run killed --reason two >/dev/null || fail "restart trainer again"
+wait_for 30 up || fail "the trainer comes back"
+for answer in "a later command took its place:failed" "up again from its last state:done"; do
+    wait_for 30 sh -c "'$R' query '$T/b.db' --json --sql \"select count(*) n from command where
+        answer='${answer%%:*}' and state='${answer##*:}'\" | grep -q '\"n\":[1-9]'" ||
+        fail "a command ends with ${answer%%:*}"
+done
 sleep 1
 wait_for 30 up || fail "eng-00 comes back"
 goes_on || fail "steps go on after the commands"
