@@ -124,9 +124,10 @@ int cmd_replay(int argc, char **argv)
         fputs("usage: rolltop replay FILE [--at T]\n\n", stdout);
         flags_help(specs, count, stdout);
     } else if (err == ERR_OK && rest.count != 1) {
-        err = fault_set(&fault, ERR_ARG, NULL, "replay wants one log file");
+        err = fault_set(&fault, ERR_ARG, "e.g. rolltop replay run.db", "replay wants one log file");
     } else if (err == ERR_OK && !fs_exists(rest.items[0])) {
-        err = fault_set(&fault, ERR_NOT_FOUND, NULL, "there is no log %s", rest.items[0]);
+        err = fault_set(&fault, ERR_NOT_FOUND, "rolltop ls shows the logs of runs that are alive",
+                        "there is no log %s", rest.items[0]);
     } else if (err == ERR_OK) {
         TuiOptions options = {.log_path = rest.items[0], .replay = true, .start_at = f.at};
         bool stop = false;

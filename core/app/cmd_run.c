@@ -294,7 +294,8 @@ static Err stored_argv(const char *log, int argc, char **argv, cJSON **words, ch
     RunView seen;
     Err err = view_open(log, &view, fault);
     if (err == ERR_OK && (!view_run(view, arena, &seen) || !seen.argv_json)) {
-        err = fault_set(fault, ERR_FORMAT, NULL, "%s holds no run", log);
+        err = fault_set(fault, ERR_FORMAT, "start a new run, or name another --log",
+                        "%s holds no run", log);
     }
     if (err == ERR_OK) {
         err = json_parse(str_from(seen.argv_json), 1 << 20, log, words, fault);

@@ -115,7 +115,8 @@ static int theme_verb(const FlagRest *rest, Fault *fault)
         }
         return APP_OK;
     }
-    (void)fault_set(fault, ERR_ARG, NULL, "theme wants check FILE, list or roles");
+    (void)fault_set(fault, ERR_ARG, "e.g. rolltop theme list",
+                    "theme wants check FILE, list or roles");
     return app_fail(fault, APP_USAGE);
 }
 
@@ -140,7 +141,8 @@ static int config_verb(const FlagRest *rest, Fault *fault)
     const char *verb = rest->count > 0 ? rest->items[0] : "";
     bool check = strcmp(verb, "check") == 0;
     if ((!check && strcmp(verb, "keys") != 0) || rest->count > 2) {
-        (void)fault_set(fault, ERR_ARG, NULL, "config wants check [FILE] or keys [FILE]");
+        (void)fault_set(fault, ERR_ARG, "e.g. rolltop config check",
+                        "config wants check [FILE] or keys [FILE]");
         return app_fail(fault, APP_USAGE);
     }
     TuiConfig *config = xcalloc(1, sizeof *config);
@@ -149,7 +151,8 @@ static int config_verb(const FlagRest *rest, Fault *fault)
     bool there = fs_exists(path);
     int status = APP_OK;
     if (!there && rest->count == 2) {
-        (void)fault_set(fault, ERR_NOT_FOUND, NULL, "there is no configuration %s", path);
+        (void)fault_set(fault, ERR_NOT_FOUND, "rolltop config keys prints one to start from",
+                        "there is no configuration %s", path);
         status = app_fail(fault, APP_USAGE);
     } else {
         config_load(config, path, &problems);

@@ -116,7 +116,7 @@ static Err check_fleet(const VerifyFlags *f, const VerifyPlan *plan, Fault *faul
                          "HOST:PORT …, or DYNAMO_ENGINE_ADDRS", "no fleet to verify");
     }
     if (f->local == 0 && plan->addresses.count > VERIFY_ENGINES_MAX) {
-        return fault_set(fault, ERR_LIMIT, NULL, "verify takes at most %d engines",
+        return fault_set(fault, ERR_LIMIT, "name some of them", "verify takes at most %d engines",
                          VERIFY_ENGINES_MAX);
     }
     if (fleet_flags_any_source(&f->fleet)) {

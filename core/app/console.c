@@ -88,7 +88,8 @@ Err console_open(TuiOptions *options, const ConsoleFlags *flags, bool *stop, Fau
         options->config_path = config;
     }
     if (config && !fs_exists(config)) {
-        err = fault_set(fault, ERR_NOT_FOUND, NULL, "there is no configuration %s", config);
+        err = fault_set(fault, ERR_NOT_FOUND, "leave --config out, or name a file that is there",
+                        "there is no configuration %s", config);
     } else if (flags->plain || !console_possible()) {
         if (!flags->plain && isatty(STDOUT_FILENO)) {
             fputs("rolltop: this terminal cannot place a cursor; lines instead of a screen\n",

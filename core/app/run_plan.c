@@ -8,6 +8,7 @@
 #include "core/model/tokenizer.h"
 #include "core/policy/artifact.h"
 #include "core/rollout/reward.h"
+#include "core/train/trainer_wire.h"
 
 #include <errno.h>
 #include <math.h>
@@ -92,34 +93,34 @@ static Err check_pairs(const RunFlags *f, Fault *fault)
     return ERR_OK;
 }
 
-static Err enum_of(const char *flag, const char *word, const char *const *words, size_t count,
-                   int *out, Fault *fault)
+/* `words` end with NULL and stand in the order of their enum. */
+static Err enum_of(const char *flag, const char *word, const char *const *words, int *out,
+                   Fault *fault)
 {
-    char all[160] = "";
-    size_t n = 0;
-    for (size_t i = 0; i < count; i++) {
+    Text all;
+    text_init(&all, 160);
+    for (int i = 0; words[i]; i++) {
         if (strcmp(words[i], word) == 0) {
-            *out = (int)i;
+            *out = i;
+            text_free(&all);
             return ERR_OK;
         }
-        n += (size_t)snprintf(all + n, n < sizeof all ? sizeof all - n : 0, "%s%s", i ? ", " : "",
-                              words[i]);
+        text_addf(&all, "%s%s", i ? ", " : "", words[i]);
     }
-    return fault_set(fault, ERR_ARG, NULL, "--%s %s is none of %s", flag, word, all);
+    Err err = fault_set(fault, ERR_ARG, NULL, "--%s %s is none of %s", flag, word, text_c(&all));
+    text_free(&all);
+    return err;
 }
 
 static Err fill_loss(RunPlan *plan, Fault *fault)
 {
-    static const char *const estimators[] = {"grpo", "gspo", "cispo", "reinforce_plus_plus",
-                                             "reinforce_plus_plus_baseline", "ppo"};
-    static const char *const kls[] = {"k1", "k2", "k3", "low_var_kl"};
-    static const char *const losses[] = {"policy_loss", "sft_loss"};
     const RunFlags *f = plan->flags;
     LossConfig loss = loss_config_default();
     int estimator = 0, kl = 0, type = 0;
-    Err err = enum_of("advantage-estimator", f->estimator, estimators, 6, &estimator, fault);
-    err = err ? err : enum_of("kl-loss-type", f->kl_loss_type, kls, 4, &kl, fault);
-    err = err ? err : enum_of("loss-type", f->loss_type, losses, 2, &type, fault);
+    Err err = enum_of("advantage-estimator", f->estimator, trainer_estimator_names(), &estimator,
+                      fault);
+    err = err ? err : enum_of("kl-loss-type", f->kl_loss_type, trainer_kl_names(), &kl, fault);
+    err = err ? err : enum_of("loss-type", f->loss_type, trainer_loss_names(), &type, fault);
     if (err == ERR_OK && estimator == ADVANTAGE_PPO) {
         err = fault_set(fault, ERR_UNSUPPORTED, "use grpo",
                         "--advantage-estimator ppo needs a critic, which the built-in trainer "
@@ -489,7 +490,7 @@ static Err check_tokens(RunPlan *plan, Fault *fault)
     }
     for (size_t i = 0; i < c->stop_id_count && err == ERR_OK; i++) {
         if (c->stop_ids[i] >= plan->model.vocab) {
-            err = fault_set(fault, ERR_ARG, NULL,
+            err = fault_set(fault, ERR_ARG, "give an id from the checkpoint's tokenizer.json",
                             "--rollout-stop-token-ids %d is no token of a vocabulary of %d",
                             (int)c->stop_ids[i], plan->model.vocab);
         }
@@ -533,7 +534,8 @@ static Err fill_sampling(RunPlan *plan, Fault *fault)
     for (size_t i = 0; i < f->stop_token_ids.count && err == ERR_OK; i++) {
         int64_t id = 0;
         if (!str_to_i64(str_from(f->stop_token_ids.items[i]), &id) || id < 0 || id > INT32_MAX) {
-            err = fault_set(fault, ERR_ARG, NULL, "--rollout-stop-token-ids %s is no token id",
+            err = fault_set(fault, ERR_ARG, "give whole numbers from 0 on",
+                            "--rollout-stop-token-ids %s is no token id",
                             f->stop_token_ids.items[i]);
         }
         plan->stop_ids[i] = (int32_t)id;

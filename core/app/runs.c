@@ -89,8 +89,8 @@ Err runs_pick(const RunList *list, const char *id, const RunEntry **out, Fault *
     if (list->count == 0) {
         err = fault_set(fault, ERR_NOT_FOUND, "start one: rolltop demo", "no run is alive");
     } else if (id) {
-        err = fault_set(fault, ERR_NOT_FOUND, NULL, "no run is called %s; alive: %s", id,
-                        text_c(&names));
+        err = fault_set(fault, ERR_NOT_FOUND, "give the name of one of them",
+                        "no run is called %s; alive: %s", id, text_c(&names));
     } else if (list->count > 1) {
         err = fault_set(fault, ERR_ARG, "name one with --run ID", "several runs are alive: %s",
                         text_c(&names));

@@ -25,6 +25,11 @@ const char *const *trainer_kl_names(void)
     return kl_names;
 }
 
+const char *const *trainer_loss_names(void)
+{
+    return loss_names;
+}
+
 /* ---- configuration: one table for both ways ---- */
 
 typedef enum WireType { WIRE_DOUBLE, WIRE_BOOL, WIRE_INT, WIRE_I64, WIRE_NAME } WireType;

@@ -8,8 +8,10 @@
 
 enum { TRAINER_PROTOCOL = 1, TRAINER_SAMPLES_MAX = 1 << 20 };
 
-const char *const *trainer_estimator_names(void); /* NULL-terminated, in enum order */
+/* Names as slime's flags have them; NULL-terminated, in enum order. */
+const char *const *trainer_estimator_names(void);
 const char *const *trainer_kl_names(void);
+const char *const *trainer_loss_names(void);
 
 /* A whole configuration owned by its reader. */
 typedef struct WireConfig {
