@@ -161,7 +161,16 @@ void driver_engine_came(Driver *d, int engine)
     if (d->config->engine_setting_count > 0) {
         compare_settings(d, engine);
     }
-    if (d->config->router) {
+    if (d->config->router && d->frontend_up) { /* else once it is */
         register_worker(d, engine);
+    }
+}
+
+void driver_router_came(Driver *d)
+{
+    for (int i = 0; d->config->router && i < fleet_count(d->fleet); i++) {
+        if (d->seats[i].incarnation > 0 && d->seats[i].state != ENGINE_GONE) {
+            register_worker(d, i);
+        }
     }
 }

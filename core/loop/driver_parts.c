@@ -410,6 +410,7 @@ static void on_frontend(bool up, const char *reason, void *user)
                  up ? "answers" : "does not answer", reason && reason[0] ? ": " : "",
                  reason ? reason : "");
     if (up) {
+        driver_router_came(d);
         driver_route_all(d);
     }
     driver_update_gate(d);

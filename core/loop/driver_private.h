@@ -251,6 +251,7 @@ void driver_admit(Driver *d, int engine);
 
 /* driver_engines.c */
 void driver_engine_came(Driver *d, int engine); /* another process answers there */
+void driver_router_came(Driver *d);             /* its list may be empty: it was restarted */
 
 /* driver_rollout.c */
 Err driver_rollout_start(Driver *d, bool eval, Fault *fault);
