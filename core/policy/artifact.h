@@ -15,9 +15,9 @@ typedef struct Artifact {
 } Artifact;
 
 /* `previous` may be NULL; `norm_jump` = largest allowed ratio of a tensor's norm to the previous
- * one, up or down (0: 4.0). ERR_NUMERIC: not finite, or a jump; names the tensor. Reads every
- * byte once (ERR_STATE when files changed meanwhile: it is being written): about 1 GB/s and core, with a second thread from 64 MiB on. *out is empty on failure
- * and may be freed. */
+ * one, up or down (0: 4.0). ERR_NUMERIC: not finite, or a jump; names the tensor. ERR_STATE: files
+ * changed while they were read. Reads every byte once: about 1 GB/s and core, with a second thread
+ * from 64 MiB on. *out is empty on failure and may be freed. */
 Err artifact_check(const char *dir, const Artifact *previous, double norm_jump, Artifact *out,
                    Fault *fault);
 void artifact_free(Artifact *artifact);
