@@ -20,7 +20,8 @@ enum { ENGINES = 1024, FROZEN_EVERY = 64, WARM_US = 4000000 };
 
 static const char loads[] =
     "{\"loads\":[{\"dp_rank\":0,\"num_running_reqs\":3,\"num_waiting_reqs\":0,"
-    "\"num_used_tokens\":1200,\"token_usage\":0.1,\"gen_throughput\":900.0,\"cache_hit_rate\":0.5}]}";
+    "\"num_used_tokens\":1200,\"token_usage\":0.1,\"gen_throughput\":900.0,"
+    "\"cache_hit_rate\":0.5}]}";
 static uv_loop_t loop;
 static bool frozen;
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The figures of the main job, one row each, against a peer or a floor measured in the same run:
 #   sh tests/bench/run.sh BUILD [NAME…]     (./setup bench [NAME…] builds and calls this)
-# Names: first demo generate train smollm sse log console memory; none means all. Judges nothing:
+# Names: first demo generate train smollm sse log probe console memory; none means all. Judges nothing:
 # the status is 0 whenever the benches ran. Two things are measured in turns (peer, rolltop, peer,
 # …), and the ratio is that of neighbours, since other load on the machine changes over minutes.
 #   ROLLTOP_PEERS    scripts of the peers (default ../shared/peers)
@@ -17,7 +17,7 @@ turns=${BENCH_TURNS:-3}
 python=${ROLLTOP_PYTHON:-python3}
 peers=${ROLLTOP_PEERS:-../shared/peers}
 smollm=${ROLLTOP_SMOLLM:-}
-all="first demo generate train smollm sse log console memory"
+all="first demo generate train smollm sse log probe console memory"
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -314,6 +314,16 @@ row_log() {
         "$(sed -n 's|.*median store \([0-9]*\) rows/s, bare \([0-9]*\) rows/s, ratio \([0-9.]*\) (\([0-9.]*\) to \([0-9.]*\)).*|\3x (\4x to \5x): \1 against \2 rows/s|p' \
             "$work/o")" "bench_log_writer"
 }
+row_probe() {
+    title "probing: 1,024 engines at 1 Hz, and how soon a frozen one is seen"
+    run "$work/o" "${bench}probe_load"
+    row "probing 1,024 synthetic engines at 1 Hz" "≤ 10 % of a core" \
+        "$(sed -n 's/.*at 1 Hz: \([0-9.]*\) % of a core/\1/p' "$work/o") %" "bench_probe_load"
+    row "a frozen engine is seen, first and last of 16" "≤ 3 s" \
+        "$(sed -n 's/.*first after \([0-9.]*\) s, last after \([0-9.]*\) s/\1 to \2/p' "$work/o") s" \
+        "bench_probe_load"
+}
+
 row_console() {
     title "console: first frame, CPU at 1 Hz, 16 engines"
     run "$work/o" "${bench}console"
