@@ -415,7 +415,9 @@ static Err load_marks(Store *store, Fault *fault)
  * file beside the log: closing any descriptor of the log itself would drop SQLite's own locks. */
 static Err lock_file(Store *store, Fault *fault)
 {
-    char *name = xasprintf("%s.lock", store->path);
+    char *real = realpath(store->path, NULL); /* one lock, however a link calls the log */
+    char *name = xasprintf("%s.lock", real ? real : store->path);
+    free(real);
     Err err = ERR_OK;
     store->lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (store->lock_fd < 0) {

@@ -118,6 +118,7 @@ static void watch_log(Driver *d)
 static void slow_tick(Driver *d, int64_t now_us)
 {
     watch_log(d);
+    driver_trainer_look(d, now_us);
     driver_diagnose_tick(d, now_us);
     if (d->frontend_up && !d->shutting) {
         driver_route_all(d);

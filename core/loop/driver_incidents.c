@@ -111,7 +111,8 @@ void driver_diagnose_tick(Driver *d, int64_t now_us)
                            .engine_count = count, .frontend_down_us = d->frontend_down_us,
                            .frontend_ended = d->frontend && !d->frontend->listening,
                            .frontend_detail = d->frontend_how[0] ? d->frontend_how : NULL,
-                           .trainer_down_us = d->trainer_down_us,
+                           .trainer_down_us = d->trainer_down_us ? d->trainer_down_us
+                                                              : d->trainer_halted_us,
                            .trainer_detail = d->trainer_how[0] ? d->trainer_how : NULL,
                            .not_recording_us = d->not_recording_us};
     picture.phase_median_s = spell_median(&d->spells[picture.phase], &picture.phase_closed);

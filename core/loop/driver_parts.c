@@ -5,12 +5,13 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PART_BACKOFF_MAX_MS = 8000, PART_CALM_MS = 30000 };
+enum { PART_BACKOFF_MAX_MS = 8000, PART_CALM_MS = 30000, PART_SILENT_MS = 10000 };
 
 static const char *part_word(const Part *part)
 {
@@ -254,6 +255,7 @@ static Err part_start(Part *part, Fault *fault)
                       .on_exit = on_part_exit, .user = part};
     part->started_us = clock_wall_us();
     part->due_us = 0;
+    part->silent = false;
     Err err = child_start(&d->uv, &spec, &part->child, fault);
     free(argv);
     if (err == ERR_OK && is_command(part)) { /* probes tell when it serves */
@@ -263,6 +265,32 @@ static Err part_start(Part *part, Fault *fault)
     return err;
 }
 
+/* A part of ours whose process lives and does not answer (stopped by a signal, a deadlock) would
+ * hold its requests and the run until their bounds: it is ended, and so starts again. An engine of
+ * another program may load for minutes without a word, so that one is left alone. */
+static void end_silent(Part *part, int64_t now_us)
+{
+    Driver *d = part->driver;
+    if (!part->child || !part->listening || part->asked || part->silent || is_command(part)) {
+        return;
+    }
+    int64_t since_us = d->frontend_up ? 0 : d->frontend_down_us;
+    if (part->kind == PART_ENGINE) {
+        const Seat *seat = &d->seats[part->index];
+        since_us = seat->state == ENGINE_DEAD ? seat->state_since_us : 0;
+    }
+    int64_t from_us = since_us > part->started_us ? since_us : part->started_us;
+    if (since_us == 0 || now_us - from_us < PART_SILENT_MS * 1000LL) {
+        return;
+    }
+    driver_event(d, SEVERITY_CRIT, part_word(part),
+                 part->kind == PART_ENGINE ? part->index + 1 : 0,
+                 "its process %d lives and has not answered for %d s: ended, to start again",
+                 child_pid(part->child), PART_SILENT_MS / 1000);
+    part->silent = true;
+    child_kill(part->child, SIGKILL);
+}
+
 void driver_parts_tick(Driver *d, int64_t now_us)
 {
     for (int i = 0; i < d->part_count; i++) {
@@ -270,6 +298,9 @@ void driver_parts_tick(Driver *d, int64_t now_us)
         if (part->ended) {
             child_free(part->ended);
             part->ended = NULL;
+        }
+        if (!d->shutting) {
+            end_silent(part, now_us);
         }
         if (d->shutting || part->child || part->due_us == 0 || now_us < part->due_us) {
             continue;
@@ -406,6 +437,8 @@ static void on_frontend(bool up, const char *reason, void *user)
     }
     d->frontend_up = up;
     d->frontend_down_us = up ? 0 : clock_wall_us();
+    (void)str_format(d->frontend_how, sizeof d->frontend_how, "does not answer%s%s",
+                     reason && reason[0] ? ": " : "", reason ? reason : "");
     driver_event(d, up ? SEVERITY_INFO : SEVERITY_CRIT, "frontend", 0, "%s%s%s",
                  up ? "answers" : "does not answer", reason && reason[0] ? ": " : "",
                  reason ? reason : "");

@@ -44,7 +44,8 @@ typedef struct Part { /* a child that the core keeps alive */
     bool listening, added; /* added: the fleet knows its address */
     int64_t started_us, due_us; /* due_us: start it then; 0: not waiting */
     int failures;
-    bool asked; /* stopped by the operator's restart */
+    bool asked;  /* stopped by the operator's restart */
+    bool silent; /* ended by us, because it gave no answer */
     bool retired; /* taken out of the fleet: it stays stopped */
     char last_line[160]; /* of stderr, for the words about a part that does not start */
 } Part;
@@ -165,6 +166,7 @@ struct Driver {
     bool trainer_killed;  /* by us, to be started anew from its state */
     bool trainer_stopped; /* on purpose, to end the run: its end is no incident */
     int64_t trainer_due_us, trainer_down_us;
+    int64_t trainer_halted_us; /* since when a signal holds its process; 0: it runs */
     int trainer_failures;
     int64_t trainer_command;
     char *trainer_dir; /* the state that a restart loads */
@@ -279,6 +281,7 @@ void driver_committed(Driver *d, int64_t version);
 /* driver_train.c */
 Err driver_trainer_start(Driver *d, Fault *fault);
 void driver_trainer_tick(Driver *d, int64_t now_us);
+void driver_trainer_look(Driver *d, int64_t now_us); /* once a second: is it held by a signal? */
 void driver_trainer_restart(Driver *d, const char *why);
 void driver_trainer_stop(Driver *d);
 void driver_train(Driver *d);

@@ -7,9 +7,11 @@
 #include "core/train/trainer.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { STATES_KEPT = 2, TRAINER_BACKOFF_MAX_MS = 8000 };
 
@@ -63,8 +65,31 @@ static void on_exit_trainer(const char *how, void *user)
     driver_check_parts(d);
 }
 
+/* What a killed trainer was writing (learner_files.c: NAME.tmp-PID, NAME.old-PID) is of no use to
+ * anybody, and a model's size each. No trainer of this run lives when this is called. */
+static void sweep(const Driver *d, const char *name)
+{
+    char *folder = fs_join(d->config->work_dir, name);
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+        const char *dot = strrchr(entry->d_name, '.');
+        if (!dot || (strncmp(dot, ".tmp-", 5) != 0 && strncmp(dot, ".old-", 5) != 0)) {
+            continue;
+        }
+        char *path = fs_join(folder, entry->d_name);
+        (void)fs_remove_tree(path, NULL);
+        free(path);
+    }
+    if (dir) {
+        closedir(dir);
+    }
+    free(folder);
+}
+
 Err driver_trainer_start(Driver *d, Fault *fault)
 {
+    sweep(d, "policies");
+    sweep(d, "trainer");
     if (!d->trainer_dir) {
         d->trainer_dir = xstrdup(d->config->trainer.load_dir);
     }
@@ -95,6 +120,40 @@ void driver_trainer_tick(Driver *d, int64_t now_us)
     if (driver_trainer_start(d, &fault) != ERR_OK) {
         driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", fault.sentence);
         d->trainer_due_us = now_us + TRAINER_BACKOFF_MAX_MS * 1000;
+    }
+}
+
+/* A process held by SIGSTOP or a debugger sends nothing and ends nothing; its requests' bounds are
+ * long, because honest work is. The state's letter follows the name, which may hold anything. */
+static bool is_held(int pid)
+{
+    char path[48];
+    char stat[512];
+    (void)str_format(path, sizeof path, "/proc/%d/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, stat, sizeof stat - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    stat[n > 0 ? n : 0] = '\0';
+    const char *name_end = strrchr(stat, ')');
+    return name_end && (strncmp(name_end, ") T", 3) == 0 || strncmp(name_end, ") t", 3) == 0);
+}
+
+void driver_trainer_look(Driver *d, int64_t now_us)
+{
+    int pid = d->trainer ? trainer_pid(d->trainer) : 0;
+    bool held = pid > 0 && is_held(pid);
+    if (held == (d->trainer_halted_us > 0)) {
+        return;
+    }
+    d->trainer_halted_us = held ? now_us : 0;
+    if (held) {
+        (void)str_format(d->trainer_how, sizeof d->trainer_how,
+                         "a signal holds its process; kill -CONT %d lets it go on", pid);
+        driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", d->trainer_how);
+    } else if (d->trainer) {
+        driver_event(d, SEVERITY_INFO, "trainer", 0, "its process goes on");
     }
 }
 

@@ -198,6 +198,11 @@ static void test_second_writer(void)
     Fault fault = {0};
     CHECK_I64(store_open(path, NULL, &store, &fault), ERR_OK);
     CHECK_I64(open_write(path, &fault), ERR_STATE);
+    char *other = xasprintf("%s.link", path);
+    CHECK_I64(symlink(path, other), 0);
+    CHECK_I64(open_write(other, &fault), ERR_STATE); /* another name is the same log */
+    CHECK_I64(unlink(other), 0);
+    free(other);
     char pid[24];
     snprintf(pid, sizeof pid, "process %lld", (long long)getpid());
     CHECK(strstr(fault.sentence, pid) != NULL);
