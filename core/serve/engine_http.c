@@ -1,5 +1,6 @@
 /* Routing, authentication and error bodies of an engine. */
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 #include "core/serve/engine_local.h"
 
 #include <stdlib.h>
@@ -124,6 +125,12 @@ cJSON *body_object(Engine *engine, HttpExchange *exchange)
     }
     cJSON *tree = NULL;
     Fault fault = {0};
+    /* Bytes that are no text would vanish in the tokenizer: another prompt than the one sent. */
+    if (!utf8_valid(body)) {
+        reply_error_object(engine, exchange, 400, "Bad Request",
+                           "JSON decode error: the body is not valid UTF-8");
+        return NULL;
+    }
     if (json_parse(body, BODY_MAX, "JSON decode error", &tree, &fault)) {
         reply_error_object(engine, exchange, 400, "Bad Request", fault.sentence);
         return NULL;

@@ -197,6 +197,9 @@ static bool read_numbers(const cJSON *params, double values[P_COUNT], ParseFailu
         }
         bool given = cJSON_IsNumber(json_get(params, range->key));
         double v = values[i];
+        if (given && i == P_N && v > range->high) {
+            return fail(why, "n must be at most %d, got %.15g.", ENGINE_BATCH_MAX, v);
+        }
         if (given && (!(v >= range->low && v <= range->high) ||
                       (range->low_open && v <= range->low) || (i == P_TOP_K && v == 0))) {
             return fail(why, "%s, got %.15g.", range->sentence, v);

@@ -1,6 +1,7 @@
 /* Checks of a /generate body, in Dynamo 1.6.1's order and words (dynamo-api 5.3, captures). The
  * body itself goes to the engine as it came: the engine validates what it alone knows. */
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 #include "core/serve/frontend_local.h"
 
 #include <math.h>
@@ -152,6 +153,9 @@ bool frontend_check_body(HttpExchange *exchange, FrontendCheck *check)
     if (raw.n == 0) {
         return flat(check, "Failed to parse the request body as JSON: EOF while parsing a value at "
                            "line 1 column 0");
+    }
+    if (!utf8_valid(raw)) {
+        return flat(check, "Failed to parse the request body as JSON: not valid UTF-8");
     }
     cJSON *body = NULL;
     Fault fault = {0};

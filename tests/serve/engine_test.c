@@ -223,6 +223,8 @@ static void bad_requests(void)
         {"{\"text\":", "JSON decode error"},
         {"[]", "should be an object"},
         {"{\"text\":\"a\\u0000b\"}", "U+0000"},
+        {"{\"text\":\"a\xff\"}", "not valid UTF-8"},
+        {"{\"input_ids\":[1],\"sampling_params\":{\"n\":1e9}}", "n must be at most 4096"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Reply reply = http_ask(port, "POST", "/generate", cases[i].body);

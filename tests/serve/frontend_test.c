@@ -108,6 +108,9 @@ static void refusals(void)
     reply = http_ask(port, "POST", "/generate", "{\"input_ids\":[1,");
     CHECK(reply.status == 400 && strstr(reply.body, "Failed to parse the request body as JSON"));
     reply_free(&reply);
+    reply = http_ask(port, "POST", "/generate", "{\"input_ids\":[1],\"rid\":\"a\xc0\x80\"}");
+    CHECK(reply.status == 400 && strstr(reply.body, "not valid UTF-8"));
+    reply_free(&reply);
     check_body(port, "POST", "/generate", "Content-Type: text/plain\r\n", "", 400,
                "{\"object\":\"error\",\"message\":\"Expected request with `Content-Type: "
                "application/json`\",\"type\":\"Bad Request\",\"param\":null,\"code\":400}");
