@@ -30,6 +30,11 @@ wait_for() { # SECONDS COMMAND…
 sql "$T/a.db" "select count(*) n from step where step=-1 and eval_reward_mean is not null" |
     grep -q '"n":1' || fail "an eval before training"
 
+# A standard stream that is closed is not the number of the next file opened.
+"$R" query "$T/a.db" steps >&- 2>"$T/closed"
+[ $? -eq 2 ] || fail "a closed stdout is an error"
+grep -q "cannot write the answer: Bad file descriptor" "$T/closed" || fail "a closed stdout is said"
+
 # What only shows with a tokenizer and weights is refused before anything starts, too.
 B=$T/a.db.d/task
 refuse() { # WORDS extra flags
@@ -59,6 +64,16 @@ head -c 20000 "$B/base/model.safetensors" >"$T/cut/model.safetensors"
 refuse "cut/model.safetensors" $short $data --load "$T/cut"
 refuse "models of different shape" $short $data --load "$ROLLTOP_SOURCE/tests/data/golden-qwen3/untied"
 refuse "cut/model.safetensors" $short $data --use-kl-loss --ref-load "$T/cut"
+
+# A bound on the size of files is a full disk, not a death by signal.
+(
+    ulimit -f 500
+    "$R" run --headless --log "$T/small.db" --hf-checkpoint "$B/base" --prompt-data "$B/train.jsonl" \
+        --label-key label --rm-type digits --rollout-batch-size 2 --num-rollout 1 --local-engines 1 \
+        --rollout-max-response-len 16 >"$T/small.out" 2>&1 </dev/null
+    [ $? -eq 3 ]
+) || { fail "a run past the bound of file sizes ends with status 3"; cat "$T/small.out"; }
+grep -q "File too large" "$T/small.out" || fail "it says what was too large"
 
 # A run on that checkpoint; every part is killed once.
 start() { # extra flags
@@ -94,6 +109,23 @@ for class in ENGINE-DEAD TRAINER-DEAD ROUTER-DEAD; do
         grep -q '"n":[1-9]' || fail "$class was opened and closed"
 done
 
+# Parts that live and do nothing (held by a signal): a trainer is named, the others start again.
+opened() { # CLASS COUNT
+    sql "$T/b.db" "select count(*) n from incident where class='$1'" | grep -q "\"n\":$2"
+}
+wait_for 30 up || fail "all parts are up before one is held"
+victim=$(number trainer_pid <"$T/status")
+kill -STOP "$victim"
+wait_for 4 opened TRAINER-DEAD 2 || fail "a trainer held by a signal is named"
+kill -CONT "$victim"
+goes_on || fail "steps go on after the trainer goes on"
+kill -STOP "$(number frontend_pid <"$T/status")" "$(grep '"pid"' "$T/status" | number pid | sed -n 3p)"
+sleep 3
+goes_on || fail "a frontend and an engine that are held are started again"
+wait_for 30 up || fail "they are up again"
+sql "$T/b.db" "select count(*) n from event where text like '%lives and has not answered%'" |
+    grep -q '"n":2' || fail "it says that they were ended"
+
 # Commands.
 "$R" ctl pause --run killed --reason test >/dev/null || fail "pause"
 wait_for 20 sh -c "'$R' ctl status --run killed | grep -q '\"phase\":.*pause'" || fail "phase pause"
@@ -123,10 +155,13 @@ children=$(cat /proc/$core/task/*/children) # ps is no part of the base image
 kill -9 $core
 gone() { for c in $children; do kill -0 "$c" 2>/dev/null && return 1; done; return 0; }
 wait_for 5 gone || fail "children outlive the core"
+mkdir "$T/b.db.d/policies/v999999.tmp-1" "$T/b.db.d/trainer/step-999999.old-1" # half written
 last=$(sql "$T/b.db" "select max(step) n from step where outcome='ok'" | number n)
 "$R" run --resume --log "$T/b.db" --headless --num-rollout $((last + 3)) >"$T/out3" 2>&1 </dev/null
 [ $? -eq 0 ] || { fail "the resumed run ends well"; cat "$T/out3"; }
 core=
+ls -d "$T"/b.db.d/*/*.tmp-* "$T"/b.db.d/*/*.old-* >/dev/null 2>&1 &&
+    fail "what a killed trainer left half written goes away"
 grep -q "^step $((last + 1)) " "$T/out3" || fail "it goes on with step $((last + 1))"
 sql "$T/b.db" "select count(*) n from (select step from step where outcome='ok' group by step having count(*)>1)" |
     grep -q '"n":0' || fail "no step counts twice"
