@@ -2,6 +2,7 @@
 #include "core/loop/driver_private.h"
 
 #include "core/base/fs.h"
+#include "core/net/evloop.h"
 #include "store/view.h"
 
 #include <assert.h>
@@ -296,33 +297,22 @@ static Err open_net(Driver *d, Fault *fault)
     return err;
 }
 
-static void close_handle(uv_handle_t *handle, void *arg)
-{
-    (void)arg;
-    if (!uv_is_closing(handle)) {
-        uv_close(handle, NULL);
-    }
-}
-
 /* On failure nothing stays open. */
 static Err open_uv(Driver *d, Fault *fault)
 {
-    int rc = uv_loop_init(&d->uv);
-    if (rc == 0) {
-        d->tick.data = d->durable.data = d->sigint.data = d->sigterm.data = d;
-        uv_timer_init(&d->uv, &d->tick); /* cannot fail */
-        rc = uv_async_init(&d->uv, &d->durable, on_durable_async);
-        rc = rc != 0 ? rc : uv_signal_init(&d->uv, &d->sigint);
-        rc = rc != 0 ? rc : uv_signal_init(&d->uv, &d->sigterm);
-        if (rc != 0) {
-            uv_walk(&d->uv, close_handle, NULL);
-            uv_run(&d->uv, UV_RUN_DEFAULT);
-            uv_loop_close(&d->uv);
-        }
+    Err err = evloop_open(&d->uv, &d->sigint, &d->sigterm, fault);
+    if (err != ERR_OK) {
+        return err;
     }
-    return rc == 0 ? ERR_OK
-                   : fault_set(fault, ERR_IO, "raise the limit of open files (ulimit -n)",
-                               "no event loop for the run: %s", uv_strerror(rc));
+    uv_timer_init(&d->uv, &d->tick); /* cannot fail */
+    int rc = uv_async_init(&d->uv, &d->durable, on_durable_async);
+    if (rc != 0) {
+        (void)evloop_close(&d->uv);
+        return fault_set(fault, ERR_IO, "raise the limit of open files (ulimit -n)",
+                         "no event loop can be made: %s", uv_strerror(rc));
+    }
+    d->tick.data = d->durable.data = d->sigint.data = d->sigterm.data = d;
+    return ERR_OK;
 }
 
 static Err start_all(Driver *d, Fault *fault)
@@ -418,10 +408,7 @@ static void teardown(Driver *d)
     }
     free_jobs(d);
     close_log(d); /* the writer thread ends here; only now may the async go */
-    uv_walk(&d->uv, close_handle, NULL);
-    for (int i = 0; i < 10 && uv_run(&d->uv, UV_RUN_NOWAIT) != 0; i++) {
-    }
-    bool still = uv_loop_close(&d->uv) != 0; /* a look at DNS that nobody can call back */
+    bool still = !evloop_close(&d->uv); /* a look at DNS that nobody can call back */
     driver_members_free(d);
     loop_free(d->loop);
     diagnose_free(d->diagnose);

@@ -1,6 +1,7 @@
 #include "core/loop/verify.h"
 
 #include "core/loop/verify_private.h"
+#include "core/net/evloop.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -462,14 +463,6 @@ static Err open_fleet(Verify *v, Fault *fault)
     return err;
 }
 
-static void close_handle(uv_handle_t *handle, void *arg)
-{
-    (void)arg;
-    if (!uv_is_closing(handle)) {
-        uv_close(handle, NULL);
-    }
-}
-
 static void teardown(Verify *v)
 {
     verify_parts_free(v);
@@ -481,9 +474,7 @@ static void teardown(Verify *v)
     for (int i = 0; i < CLOSE_ROUNDS && uv_run(&v->uv, UV_RUN_NOWAIT) != 0; i++) {
         clock_sleep_us(i < 50 ? 1000 : 10000);
     }
-    uv_walk(&v->uv, close_handle, NULL);
-    (void)uv_run(&v->uv, UV_RUN_NOWAIT);
-    (void)uv_loop_close(&v->uv);
+    (void)evloop_close(&v->uv);
     store_close(v->store);
     free(v);
 }
@@ -511,14 +502,16 @@ Err verify_run(const VerifyConfig *config, VerifyReport *report, Fault *fault)
     v->report = report;
     v->began_us = v->step_us = clock_mono_us();
     (void)signal(SIGPIPE, SIG_IGN);
-    uv_loop_init(&v->uv);
+    Err err = evloop_open(&v->uv, &v->sigint, &v->sigterm, fault);
+    if (err != ERR_OK) {
+        free(v);
+        return err;
+    }
     uv_timer_init(&v->uv, &v->tick);
-    uv_signal_init(&v->uv, &v->sigint);
-    uv_signal_init(&v->uv, &v->sigterm);
     v->sigint.data = v->sigterm.data = v;
     HttpClientConfig http = {.connect_ms = 3000, .silence_ms = 60000, .total_ms = 600000,
                              .max_body = 64 << 20};
-    Err err = http_client_new(&v->uv, &http, &v->http, fault);
+    err = http_client_new(&v->uv, &http, &v->http, fault);
     err = err ? err : open_log(v, fault);
     uv_signal_start(&v->sigint, on_signal, SIGINT);
     uv_signal_start(&v->sigterm, on_signal, SIGTERM);

@@ -7,6 +7,7 @@
 #include "core/fleet/discover.h"
 #include "core/fleet/fleet.h"
 #include "core/net/ctl.h"
+#include "core/net/evloop.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -315,14 +316,6 @@ static Err open_fleet(Watch *w, Fault *fault)
     return err;
 }
 
-static void close_handle(uv_handle_t *handle, void *arg)
-{
-    (void)arg;
-    if (!uv_is_closing(handle)) {
-        uv_close(handle, NULL);
-    }
-}
-
 static void teardown(Watch *w)
 {
     w->ending = true;
@@ -336,9 +329,7 @@ static void teardown(Watch *w)
     for (int i = 0; i < CLOSE_ROUNDS && uv_run(&w->uv, UV_RUN_NOWAIT) != 0; i++) {
         clock_sleep_us(i < 50 ? 1000 : 10000);
     }
-    uv_walk(&w->uv, close_handle, NULL);
-    (void)uv_run(&w->uv, UV_RUN_NOWAIT);
-    bool still = uv_loop_close(&w->uv) != 0; /* a look at DNS that nobody can call back */
+    bool still = !evloop_close(&w->uv); /* a look at DNS that nobody can call back */
     if (w->store) {
         SessionFact session = {.session = w->session, .t_us = clock_wall_us(),
                                .ended_us = clock_wall_us(), .pid = getpid(), .how = w->why};
@@ -359,12 +350,14 @@ Err watch_run(const WatchConfig *config, void (*ready)(void *user), void *user, 
     w->config = config;
     w->why = "failed";
     (void)signal(SIGPIPE, SIG_IGN);
-    uv_loop_init(&w->uv);
+    Err err = evloop_open(&w->uv, &w->sigint, &w->sigterm, fault);
+    if (err != ERR_OK) {
+        free(w);
+        return err;
+    }
     uv_timer_init(&w->uv, &w->tick);
-    uv_signal_init(&w->uv, &w->sigint);
-    uv_signal_init(&w->uv, &w->sigterm);
     w->tick.data = w->sigint.data = w->sigterm.data = w;
-    Err err = http_client_new(&w->uv, NULL, &w->http, fault);
+    err = http_client_new(&w->uv, NULL, &w->http, fault);
     err = err ? err : ctl_server_new(&w->uv, config->socket_path, on_control, w, &w->ctl, fault);
     err = err ? err : open_log(w, fault);
     err = err ? err : open_fleet(w, fault);

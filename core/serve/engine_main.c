@@ -5,6 +5,7 @@
 #include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/net/child.h"
+#include "core/net/evloop.h"
 #include "core/serve/engine_local.h"
 #include "core/serve/synthetic.h"
 
@@ -212,10 +213,12 @@ static Err start_engines(Host *host, Fault *fault)
 static int run_host(Host *host)
 {
     Fault fault = {0};
-    uv_loop_init(&host->loop);
+    if (evloop_open(&host->loop, &host->signals[1], &host->signals[0], &fault) != ERR_OK) {
+        fault_print(&fault);
+        return 2;
+    }
     host->cache = digest_cache_new();
     for (int i = 0; i < 2; i++) {
-        uv_signal_init(&host->loop, &host->signals[i]);
         host->signals[i].data = host;
         uv_signal_start(&host->signals[i], on_signal, i ? SIGINT : SIGTERM);
     }

@@ -6,6 +6,7 @@
 #include "core/base/flags.h"
 #include "core/base/mem.h"
 #include "core/net/child.h"
+#include "core/net/evloop.h"
 #include "core/serve/frontend_pages.h"
 
 #include <signal.h>
@@ -279,11 +280,15 @@ static int run_frontend(const FrontendFlags *f)
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files);
     }
-    uv_loop_init(&frontend->loop);
+    if (evloop_open(&frontend->loop, &frontend->signals[1], &frontend->signals[0], &fault) !=
+        ERR_OK) {
+        fault_print(&fault);
+        free(frontend);
+        return 2;
+    }
     uv_timer_init(&frontend->loop, &frontend->drain);
     frontend->drain.data = frontend;
     for (int i = 0; i < 2; i++) {
-        uv_signal_init(&frontend->loop, &frontend->signals[i]);
         frontend->signals[i].data = frontend;
         uv_signal_start(&frontend->signals[i], on_signal, i ? SIGINT : SIGTERM);
     }
