@@ -60,7 +60,7 @@ struct Fleet {
     FleetEvents events;
     Registration *registration; /* NULL: the frontend is ours */
     uv_timer_t timer;
-    Slot *slots;
+    Slot *slots; /* FLEET_ENGINES_MAX of them: what fleet_engine lent stays where it is */
     int count;
     Frontend frontend;
     ControlCtx *calls;
@@ -335,9 +335,7 @@ static int find_name(const Fleet *fleet, const char *name)
 
 static Slot *new_slot(Fleet *fleet, const char *name)
 {
-    fleet->slots = xrealloc(fleet->slots, (size_t)fleet->count + 1, sizeof *fleet->slots);
     Slot *slot = &fleet->slots[fleet->count++];
-    memset(slot, 0, sizeof *slot);
     slot->name = xstrdup(name);
     slot->address = xstrdup("");
     slot->base_url = xstrdup("");
@@ -376,6 +374,7 @@ static Err load_known(Fleet *fleet, Fault *fault)
         free(slot->address);
         slot->address = xstrdup(row->address ? row->address : "");
     }
+    err = err ? err : view_fault(view, fault); /* a list cut short would give ids away twice */
     arena_free(arena);
     view_close(view);
     return err;
@@ -390,6 +389,7 @@ Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConf
     fleet->client = client;
     fleet->store = store;
     fleet->config = *config;
+    fleet->slots = xcalloc(FLEET_ENGINES_MAX, sizeof *fleet->slots);
     if (fleet->config.probe.ping_ms == 0) {
         fleet->config.probe = probe_settings_default();
     }

@@ -24,8 +24,10 @@ int64_t probe_timeout_ms(const ProbeSettings *settings, ProbeKind kind)
 {
     switch (kind) {
     case PROBE_PING:
-    case PROBE_LOADS:
-    case PROBE_FRONTEND: return settings->dead_ms;
+    case PROBE_LOADS: return settings->dead_ms;
+    case PROBE_FRONTEND: /* nothing else asks it: silence counts from the probe before */
+        return settings->dead_ms > 2 * settings->ping_ms ? settings->dead_ms - settings->ping_ms
+                                                         : settings->dead_ms / 2;
     case PROBE_HEALTH: return 22000; /* the engine itself takes up to 20 s */
     case PROBE_MODEL:
     case PROBE_SERVER:

@@ -148,7 +148,9 @@ static void killed_frozen_replaced(void)
     snprintf(frontend, sizeof frontend, "http://127.0.0.1:%d", b.port);
     fleet_start(frontend);
     int ia = add("eng-00", a.port);
+    const char *lent = fleet_engine(fleet, ia).identity;
     int ib = add("eng-01", b.port);
+    CHECK(fleet_engine(fleet, ia).identity == lent); /* a newcomer moves nobody */
     CHECK_I64(ia, 0);
     CHECK_I64(ib, 1);
     CHECK_I64(add("eng-00", a.port), 0); /* the same again is the same slot */
