@@ -174,18 +174,14 @@ static void version_acknowledged(Ticket *ticket)
         return;
     }
     Text body;
-    text_init(&body, 4096);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 4096);
     json_member_bool(&json, "success", true);
     char *message = xasprintf("Weight version updated to %s", ticket->version);
     json_member_string(&json, "message", message);
     free(message);
     json_member_string(&json, "new_version", ticket->version);
-    json_object_end(&json);
-    http_reply_json(ticket->exchange, 200, &body);
-    text_free(&body);
+    reply_send(ticket->exchange, 200, &body, &json);
 }
 
 /* True while the ticket goes on: the flush is tried again. */

@@ -71,36 +71,28 @@ void reply_error_object(Engine *engine, HttpExchange *exchange, int status, cons
 {
     count_error(engine, status);
     Text body;
-    text_init(&body, 8192);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 8192);
     json_member_string(&json, "object", "error");
     json_member_string(&json, "message", message);
     json_member_string(&json, "type", type);
     json_key(&json, "param");
     json_put_null(&json);
     json_member_i64(&json, "code", status);
-    json_object_end(&json);
-    http_reply_json(exchange, status, &body);
-    text_free(&body);
+    reply_send(exchange, status, &body, &json);
 }
 
 void reply_error(Engine *engine, HttpExchange *exchange, int status, const char *message)
 {
     count_error(engine, status);
     Text body;
-    text_init(&body, 8192);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 8192);
     json_key(&json, "error");
     json_object_begin(&json);
     json_member_string(&json, "message", message);
     json_object_end(&json);
-    json_object_end(&json);
-    http_reply_json(exchange, status, &body);
-    text_free(&body);
+    reply_send(exchange, status, &body, &json);
 }
 
 void reply_empty(HttpExchange *exchange, int status)

@@ -91,10 +91,8 @@ void route_server_info(Engine *engine, HttpExchange *exchange)
     CoreStats stats;
     engine_stats(engine, &stats);
     Text body;
-    text_init(&body, 65536);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 65536);
     add_arguments(engine, &json);
     json_member_string(&json, "status", "ready");
     json_member_i64(&json, "max_total_num_tokens", stats.total_tokens);
@@ -126,18 +124,14 @@ void route_server_info(Engine *engine, HttpExchange *exchange)
                                                                               : NULL);
     json_member_bool(&json, "updating", engine->updating);
     json_member_bool(&json, "synthetic", engine->settings->synthetic);
-    json_object_end(&json);
-    http_reply_json(exchange, 200, &body);
-    text_free(&body);
+    reply_send(exchange, 200, &body, &json);
 }
 
 void route_model_info(Engine *engine, HttpExchange *exchange)
 {
     Text body;
-    text_init(&body, 16384);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 16384);
     json_member_string(&json, "model_path", engine->model_path);
     json_member_string(&json, "tokenizer_path", engine->model_path);
     json_member_bool(&json, "is_generation", true);
@@ -152,31 +146,23 @@ void route_model_info(Engine *engine, HttpExchange *exchange)
     json_array_begin(&json);
     json_put_string(&json, llama ? "LlamaForCausalLM" : "Qwen3ForCausalLM");
     json_array_end(&json);
-    json_object_end(&json);
-    http_reply_json(exchange, 200, &body);
-    text_free(&body);
+    reply_send(exchange, 200, &body, &json);
 }
 
 void route_weight_version(Engine *engine, HttpExchange *exchange)
 {
     Text body;
-    text_init(&body, 4096);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 4096);
     json_member_string(&json, "weight_version", engine_version(engine));
-    json_object_end(&json);
-    http_reply_json(exchange, 200, &body);
-    text_free(&body);
+    reply_send(exchange, 200, &body, &json);
 }
 
 void route_models(Engine *engine, HttpExchange *exchange)
 {
     Text body;
-    text_init(&body, 16384);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 16384);
     json_member_string(&json, "object", "list");
     json_key(&json, "data");
     json_array_begin(&json);
@@ -191,9 +177,7 @@ void route_models(Engine *engine, HttpExchange *exchange)
     json_member_i64(&json, "max_model_len", engine->core.context_length);
     json_object_end(&json);
     json_array_end(&json);
-    json_object_end(&json);
-    http_reply_json(exchange, 200, &body);
-    text_free(&body);
+    reply_send(exchange, 200, &body, &json);
 }
 
 /* ---- load ----------------------------------------------------------------------------------- */
@@ -338,10 +322,8 @@ void route_loads(Engine *engine, HttpExchange *exchange)
     char stamp[40];
     clock_format_utc(clock_wall_us(), stamp, sizeof stamp);
     Text body;
-    text_init(&body, 64u << 20);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 64u << 20);
     json_member_string(&json, "timestamp", stamp);
     json_member_string(&json, "version", VERSION_TEXT);
     json_key(&json, "loads");
@@ -350,9 +332,7 @@ void route_loads(Engine *engine, HttpExchange *exchange)
         add_load(engine, include, &json);
     }
     json_array_end(&json);
-    json_object_end(&json);
-    http_reply_json(exchange, 200, &body);
-    text_free(&body);
+    reply_send(exchange, 200, &body, &json);
 }
 
 void route_get_load(Engine *engine, HttpExchange *exchange)

@@ -6,6 +6,7 @@
 #include "core/net/http_server.h"
 #include "core/serve/engine_runner.h"
 #include "core/serve/faults.h"
+#include "core/serve/reply.h"
 
 enum {
     ENGINE_RID_BUCKETS = 256,

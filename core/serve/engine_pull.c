@@ -36,7 +36,6 @@ static void pull_work(uv_work_t *work)
 static void reply_pull(HttpExchange *exchange, const Pull *pull)
 {
     Text body;
-    text_init(&body, 8192);
     JsonOut json;
     char message[FAULT_TEXT_MAX + 64];
     if (pull->err == ERR_OK) {
@@ -45,13 +44,10 @@ static void reply_pull(HttpExchange *exchange, const Pull *pull)
     } else {
         (void)str_format(message, sizeof message, "%s", pull->fault.sentence);
     }
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 8192);
     json_member_bool(&json, "success", pull->err == ERR_OK);
     json_member_string(&json, "message", message);
-    json_object_end(&json);
-    http_reply_json(exchange, pull->err == ERR_OK ? 200 : 400, &body);
-    text_free(&body);
+    reply_send(exchange, pull->err == ERR_OK ? 200 : 400, &body, &json);
 }
 
 static void pull_done(uv_work_t *work, int status)

@@ -37,16 +37,12 @@ static void reply_update(Engine *engine, HttpExchange *exchange, bool success, c
         return;
     }
     Text body;
-    text_init(&body, 8192);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 8192);
     json_member_bool(&json, "success", success);
     json_member_string(&json, "message", message);
     json_member_i64(&json, "num_paused_requests", 0);
-    json_object_end(&json);
-    http_reply_json(exchange, success ? 200 : 400, &body);
-    text_free(&body);
+    reply_send(exchange, success ? 200 : 400, &body, &json);
     (void)engine;
 }
 
@@ -256,10 +252,8 @@ void route_weights_checker(Engine *engine, HttpExchange *exchange)
     }
     const char *action = json_string(asked, "action", "checksum");
     Text body;
-    text_init(&body, 16u << 20);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 16u << 20);
     bool good = strcmp(action, "checksum") == 0;
     json_member_bool(&json, "success", good);
     if (!good) { /* snapshot, compare and reset_tensors are test tools of upstream */
@@ -284,8 +278,6 @@ void route_weights_checker(Engine *engine, HttpExchange *exchange)
         json_array_end(&json);
         json_member_string(&json, "per_engine_checksum", digest);
     }
-    json_object_end(&json);
-    http_reply_json(exchange, good ? 200 : 400, &body);
-    text_free(&body);
+    reply_send(exchange, good ? 200 : 400, &body, &json);
     cJSON_Delete(asked);
 }

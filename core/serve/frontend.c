@@ -23,33 +23,25 @@ enum { DRAIN_MS = 5000 };
 void reply_flat(HttpExchange *exchange, int status, const char *type, const char *message)
 {
     Text body;
-    text_init(&body, 8192);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 8192);
     json_member_string(&json, "message", message);
     json_member_string(&json, "type", type);
     json_member_i64(&json, "code", status);
-    json_object_end(&json);
-    http_reply_json(exchange, status, &body);
-    text_free(&body);
+    reply_send(exchange, status, &body, &json);
 }
 
 void reply_wrapped(HttpExchange *exchange, int status, const char *message,
                    const char *const *headers)
 {
     Text body;
-    text_init(&body, 65536);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 65536);
     json_key(&json, "error");
     json_object_begin(&json);
     json_member_string(&json, "message", message);
     json_object_end(&json);
-    json_object_end(&json);
-    http_reply(exchange, status, "application/json", text_str(&body), headers);
-    text_free(&body);
+    reply_send_with(exchange, status, &body, &json, headers);
 }
 
 static void reply_not_found(HttpExchange *exchange)

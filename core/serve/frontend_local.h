@@ -5,6 +5,7 @@
 #include "core/base/json.h"
 #include "core/net/http_client.h"
 #include "core/net/http_server.h"
+#include "core/serve/reply.h"
 
 enum {
     FRONTEND_WORKERS_MAX = 4096,

@@ -79,9 +79,7 @@ void route_frontend_health(Frontend *frontend, HttpExchange *exchange)
         json_object_end(&json);
     }
     json_array_end(&json);
-    json_object_end(&json);
-    http_reply_json(exchange, 200, &body);
-    text_free(&body);
+    reply_send(exchange, 200, &body, &json);
 }
 
 void route_frontend_models(Frontend *frontend, HttpExchange *exchange)
@@ -91,10 +89,8 @@ void route_frontend_models(Frontend *frontend, HttpExchange *exchange)
         return;
     }
     Text body;
-    text_init(&body, 65536);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 65536);
     json_member_string(&json, "object", "list");
     json_key(&json, "data");
     json_array_begin(&json);
@@ -108,9 +104,7 @@ void route_frontend_models(Frontend *frontend, HttpExchange *exchange)
         json_object_end(&json);
     }
     json_array_end(&json);
-    json_object_end(&json);
-    http_reply_json(exchange, 200, &body);
-    text_free(&body);
+    reply_send(exchange, 200, &body, &json);
 }
 
 void route_frontend_ready(Frontend *frontend, HttpExchange *exchange)
@@ -122,10 +116,8 @@ void route_frontend_ready(Frontend *frontend, HttpExchange *exchange)
         return;
     }
     Text body;
-    text_init(&body, 65536);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 65536);
     json_member_string(&json, "model", frontend->model);
     json_member_bool(&json, "ready", ready);
     if (!ready) {
@@ -149,9 +141,7 @@ void route_frontend_ready(Frontend *frontend, HttpExchange *exchange)
     json_put_raw(&json, ready ? STR("[]") : STR("[\"aggregated\"]"));
     json_object_end(&json);
     json_object_end(&json);
-    json_object_end(&json);
-    http_reply_json(exchange, ready ? 200 : 503, &body);
-    text_free(&body);
+    reply_send(exchange, ready ? 200 : 503, &body, &json);
 }
 
 static void add_metric(Text *page, const char *name, const char *type, const char *labels,

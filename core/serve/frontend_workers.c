@@ -137,10 +137,8 @@ Worker *worker_pick(Frontend *frontend)
 static void list_workers(Frontend *frontend, HttpExchange *exchange)
 {
     Text body;
-    text_init(&body, 8u << 20);
     JsonOut json;
-    json_begin(&json, &body);
-    json_object_begin(&json);
+    reply_open(&body, &json, 8u << 20);
     json_key(&json, "workers");
     json_array_begin(&json);
     int64_t now = clock_mono_us();
@@ -158,9 +156,7 @@ static void list_workers(Frontend *frontend, HttpExchange *exchange)
         json_object_end(&json);
     }
     json_array_end(&json);
-    json_object_end(&json);
-    http_reply_json(exchange, 200, &body);
-    text_free(&body);
+    reply_send(exchange, 200, &body, &json);
 }
 
 void route_workers(Frontend *frontend, HttpExchange *exchange)
