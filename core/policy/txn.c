@@ -1,3 +1,5 @@
+/* The phases: what each answer, loss and deadline leads to. What is asked and may still be under way
+ * stands in txn_calls.c, the judgement over members in txn_verify.c. */
 #include "core/policy/txn.h"
 
 #include "core/base/mem.h"
@@ -11,7 +13,7 @@
 enum { CONTINUE_TRIES = 3, PAUSE_TRIES = 2 };
 static const int64_t SECOND_US = 1000000;
 
-int64_t txn_default_budget_us(TxnPhase phase)
+static int64_t default_budget_us(TxnPhase phase)
 {
     switch (phase) {
     case TXN_CHECK: return 120 * SECOND_US;
@@ -74,99 +76,6 @@ void txn_expect_back(Txn *txn, const float *logprobs, int count)
     memcpy(txn->expect_back, logprobs, (size_t)txn->expect_back_count * sizeof *logprobs);
 }
 
-/* ---- doubt -------------------------------------------------------------------------------- */
-
-static void doubt_add(const Txn *txn, Member *member, TxnActionKind kind, uint32_t seq)
-{
-    bool changes = kind == TXN_ACT_PAUSE || kind == TXN_ACT_APPLY || kind == TXN_ACT_SCORE ||
-                   kind == TXN_ACT_CONTINUE;
-    if (seq == 0 || !changes) {
-        return; /* reading does no harm, however late */
-    }
-    if (member->doubt_count == TXN_DOUBTS_MAX) {
-        member->doubt_full = true;
-        return;
-    }
-    member->doubts[member->doubt_count++] =
-        (Doubt){.kind = kind, .seq = seq, .version = txn_wanted_version(txn)};
-}
-
-static void doubt_clear(Member *member, uint32_t seq)
-{
-    int kept = 0;
-    for (int i = 0; i < member->doubt_count; i++) {
-        if (member->doubts[i].seq != seq) {
-            member->doubts[kept++] = member->doubts[i];
-        }
-    }
-    member->doubt_count = kept;
-}
-
-/* Once it serves: loading the wanted version again or going on changes nothing (now; a later
- * transaction would be disturbed), anything else does harm. */
-static bool doubtful(const Txn *txn, const Member *member)
-{
-    bool harm = member->doubt_full;
-    for (int i = 0; i < member->doubt_count; i++) {
-        const Doubt *doubt = &member->doubts[i];
-        bool same = doubt->kind == TXN_ACT_APPLY && doubt->version == txn_wanted_version(txn);
-        harm = harm || (!same && doubt->kind != TXN_ACT_CONTINUE);
-    }
-    return harm && !TXN_PLANTED(PLANTED_NO_DOUBT);
-}
-
-static void give_up(const Txn *txn, Member *member)
-{
-    for (TxnActionKind kind = 0; kind <= TXN_ACT_END; kind++) {
-        doubt_add(txn, member, kind, member->awaited[kind]);
-    }
-    memset(member->awaited, 0, sizeof member->awaited);
-}
-
-/* ---- actions ------------------------------------------------------------------------------ */
-
-static TxnAction *emit(Txn *txn, TxnActionKind kind)
-{
-    if (txn->tail == txn->capacity) {
-        if (txn->head > 0) {
-            memmove(txn->queue, txn->queue + txn->head,
-                    (txn->tail - txn->head) * sizeof *txn->queue);
-            txn->tail -= txn->head;
-            txn->head = 0;
-        } else {
-            txn->capacity *= 2;
-            txn->queue = xrealloc(txn->queue, txn->capacity, sizeof *txn->queue);
-        }
-    }
-    TxnAction *action = &txn->queue[txn->tail++];
-    *action = (TxnAction){.kind = kind, .engine = -1, .seq = ++txn->seq, .phase = txn->phase,
-                          .version = txn_wanted_version(txn), .commit = !txn->rolling_back};
-    return action;
-}
-
-static void emit_global(Txn *txn, TxnActionKind kind)
-{
-    txn->awaited_global = emit(txn, kind)->seq;
-}
-
-static void emit_member(Txn *txn, Member *member, TxnActionKind kind)
-{
-    TxnAction *action = emit(txn, kind);
-    action->engine = member->id.engine;
-    action->incarnation = member->id.incarnation;
-    member->awaited[kind] = action->seq;
-}
-
-bool txn_next(Txn *txn, TxnAction *out)
-{
-    if (txn->head == txn->tail) {
-        txn->head = txn->tail = 0;
-        return false;
-    }
-    *out = txn->queue[txn->head++];
-    return true;
-}
-
 /* ---- phases ------------------------------------------------------------------------------- */
 
 static void advance(Txn *txn, int64_t now_us);
@@ -176,7 +85,7 @@ static void enter(Txn *txn, TxnPhase phase, int64_t now_us)
 {
     txn->phase = phase;
     int64_t budget = txn->config.phase_budget_us[phase];
-    budget = budget > 0 ? budget : txn_default_budget_us(phase);
+    budget = budget > 0 ? budget : default_budget_us(phase);
     txn->deadline_us = budget > 0 ? now_us + budget : 0;
     for (int i = 0; i < txn->count; i++) {
         Member *member = &txn->members[i];
@@ -196,16 +105,16 @@ static void start_verify(Txn *txn, Member *member)
     member->digest[0] = '\0';
     member->logprob_count = 0;
     member->version = -1;
-    emit_member(txn, member, TXN_ACT_READ_VERSION);
-    emit_member(txn, member, TXN_ACT_CHECKSUM);
-    emit_member(txn, member, TXN_ACT_SCORE);
+    txn_emit_member(txn, member, TXN_ACT_READ_VERSION);
+    txn_emit_member(txn, member, TXN_ACT_CHECKSUM);
+    txn_emit_member(txn, member, TXN_ACT_SCORE);
 }
 
 static void start_apply(Txn *txn, Member *member)
 {
     member->touched = true;
     member->applies++;
-    emit_member(txn, member, TXN_ACT_APPLY);
+    txn_emit_member(txn, member, TXN_ACT_APPLY);
 }
 
 /* Gives every member its work of the phase just entered. In a roll-back only touched members
@@ -223,7 +132,7 @@ static void start_members(Txn *txn, TxnActionKind kind)
         } else if (kind == TXN_ACT_READ_VERSION) {
             start_verify(txn, member);
         } else {
-            emit_member(txn, member, kind);
+            txn_emit_member(txn, member, kind);
         }
     }
 }
@@ -232,7 +141,7 @@ static void finish(Txn *txn, bool committed)
 {
     txn->over = true;
     txn->committed = committed;
-    TxnAction *end = emit(txn, TXN_ACT_END);
+    TxnAction *end = txn_emit(txn, TXN_ACT_END);
     end->commit = committed;
     snprintf(end->reason, sizeof end->reason, "%s", txn->reason);
 }
@@ -240,7 +149,7 @@ static void finish(Txn *txn, bool committed)
 static void quarantine(Txn *txn, Member *member)
 {
     member->quarantined = true;
-    TxnAction *action = emit(txn, TXN_ACT_QUARANTINE);
+    TxnAction *action = txn_emit(txn, TXN_ACT_QUARANTINE);
     action->engine = member->id.engine;
     action->incarnation = member->id.incarnation;
     snprintf(action->reason, sizeof action->reason, "%s", member->why);
@@ -250,7 +159,7 @@ static void decide(Txn *txn, bool commit, int64_t now_us)
 {
     enter(txn, TXN_DECIDE, now_us);
     txn->rolling_back = !commit;
-    TxnAction *action = emit(txn, TXN_ACT_DECIDE);
+    TxnAction *action = txn_emit(txn, TXN_ACT_DECIDE);
     action->commit = commit;
     snprintf(action->reason, sizeof action->reason, "%s", txn->reason);
     txn->awaited_global = action->seq;
@@ -364,7 +273,7 @@ static void start_continue(Txn *txn, int64_t now_us)
 {
     for (int i = 0; i < txn->count; i++) {
         Member *member = &txn->members[i];
-        if (member_active(member) && doubtful(txn, member)) {
+        if (member_active(member) && txn_doubtful(txn, member)) {
             snprintf(member->why, sizeof member->why,
                      "a call to it was given up and may still act");
             quarantine(txn, member);
@@ -458,7 +367,7 @@ static void phase_complete(Txn *txn, int64_t now_us)
             break;
         }
         enter(txn, TXN_OPEN, now_us);
-        emit_global(txn, TXN_ACT_OPEN_GATE);
+        txn_emit_global(txn, TXN_ACT_OPEN_GATE);
         break;
     case TXN_GATE:
     case TXN_CHECK:
@@ -502,7 +411,7 @@ void txn_begin(Txn *txn, int64_t now_us)
     assert(!txn->begun);
     txn->begun = true;
     enter(txn, TXN_CHECK, now_us);
-    emit_global(txn, TXN_ACT_CHECK);
+    txn_emit_global(txn, TXN_ACT_CHECK);
 }
 
 /* ---- answers ------------------------------------------------------------------------------ */
@@ -527,7 +436,7 @@ static void answer_global(Txn *txn, const TxnAnswer *answer, int64_t now_us)
             return;
         }
         enter(txn, TXN_GATE, now_us);
-        emit_global(txn, TXN_ACT_CLOSE_GATE);
+        txn_emit_global(txn, TXN_ACT_CLOSE_GATE);
         break;
     case TXN_GATE:
         enter(txn, TXN_PAUSE, now_us);
@@ -600,7 +509,7 @@ static void retry_or_fail(Member *member, int tries, const char *what, const cha
 static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int64_t now_us)
 {
     if (!answer->ok && answer->unknown) {
-        doubt_add(txn, member, answer->kind, answer->seq);
+        txn_doubt_add(txn, member, answer->kind, answer->seq);
     }
     member->awaited[answer->kind] = 0;
     switch (answer->kind) {
@@ -660,7 +569,7 @@ void txn_answer(Txn *txn, const TxnAnswer *answer, int64_t now_us)
     uint32_t awaited = member ? member->awaited[answer->kind] : 0;
     bool ours = same && member_active(member) && answer->seq != 0 && awaited == answer->seq;
     if (same && !ours && !answer->unknown && checked_later(txn->phase)) {
-        doubt_clear(member, answer->seq);
+        txn_doubt_clear(member, answer->seq);
     }
     if (txn->over || (!global && !ours)) {
         txn->ignored++;
@@ -705,7 +614,7 @@ static void expire(Txn *txn, int64_t now_us)
         if (txn->phase == TXN_GATE) { /* nobody was paused; the gate must open again */
             txn->rolling_back = true;
             enter(txn, TXN_OPEN, now_us);
-            emit_global(txn, TXN_ACT_OPEN_GATE);
+            txn_emit_global(txn, TXN_ACT_OPEN_GATE);
         } else {
             finish(txn, false);
         }
@@ -721,7 +630,7 @@ static void expire(Txn *txn, int64_t now_us)
             continue;
         }
         member->done = true;
-        give_up(txn, member);
+        txn_give_up(txn, member);
         if (txn->phase != TXN_VERIFY) { /* VERIFY is judged by what came */
             fail_member(member, txn_phase_name(txn->phase), "no answer within the budget");
         }
@@ -745,7 +654,7 @@ void txn_tick(Txn *txn, int64_t now_us)
         Member *member = &txn->members[i];
         if (member_active(member) && member->retrying && now_us >= member->due_us) {
             member->retrying = false;
-            emit_member(txn, member, retry_kind(txn->phase));
+            txn_emit_member(txn, member, retry_kind(txn->phase));
         }
     }
     if (txn->deadline_us > 0 && now_us >= txn->deadline_us) {
@@ -773,14 +682,6 @@ int64_t txn_next_due_us(const Txn *txn)
 
 /* ---- questions ---------------------------------------------------------------------------- */
 
-bool txn_over(const Txn *txn, bool *committed)
-{
-    if (committed) {
-        *committed = txn->committed;
-    }
-    return txn->over;
-}
-
 TxnPhase txn_phase(const Txn *txn)
 {
     return txn->phase;
@@ -796,28 +697,6 @@ bool txn_failed(const Txn *txn, int engine)
     for (int i = 0; i < txn->count; i++) {
         if (txn->members[i].id.engine == engine) {
             return txn->members[i].failed;
-        }
-    }
-    return false;
-}
-
-bool txn_in_doubt(const Txn *txn, int engine)
-{
-    for (int i = 0; i < txn->count; i++) {
-        if (txn->members[i].id.engine == engine) {
-            const Member *member = &txn->members[i];
-            return (member->doubt_full || member->doubt_count > 0) &&
-                   !TXN_PLANTED(PLANTED_NO_DOUBT);
-        }
-    }
-    return false;
-}
-
-bool txn_touched(const Txn *txn, int engine)
-{
-    for (int i = 0; i < txn->count; i++) {
-        if (txn->members[i].id.engine == engine) {
-            return txn->members[i].touched;
         }
     }
     return false;

@@ -41,7 +41,7 @@ typedef struct TxnConfig {
     int64_t txn, from_version, to_version; /* from -1: nothing committed yet (first update) */
     int apply_retries;     /* per engine, 1 */
     int flush_retries;     /* 20 */
-    int64_t phase_budget_us[TXN_OPEN + 1]; /* per TxnPhase; 0: default (txn_default_budget_us) */
+    int64_t phase_budget_us[TXN_OPEN + 1]; /* per TxnPhase; 0: default (txn.c) */
     float canary_tolerance; /* largest |difference| of a canary log-prob; 0: default 0.05 */
 } TxnConfig;
 
@@ -95,13 +95,10 @@ void txn_member_lost(Txn *txn, int engine, int64_t incarnation, int64_t now_us);
 void txn_tick(Txn *txn, int64_t now_us); /* budgets */
 bool txn_next(Txn *txn, TxnAction *out);
 int64_t txn_next_due_us(const Txn *txn); /* when txn_tick must be called at the latest */
-bool txn_over(const Txn *txn, bool *committed);
 TxnPhase txn_phase(const Txn *txn);
 uint64_t txn_ignored(const Txn *txn); /* answers of other attempts or incarnations */
-bool txn_touched(const Txn *txn, int engine); /* APPLY was sent to it */
 bool txn_failed(const Txn *txn, int engine);  /* at a DECIDE to roll back: it is among the odd */
 /* A call to it that was given up may still act. If it serves all the same (the call would load
  * what it holds), it must stay out of the transactions of the next TXN_DOUBT_US. */
 bool txn_in_doubt(const Txn *txn, int engine);
-int64_t txn_default_budget_us(TxnPhase phase);
 #endif

@@ -1,4 +1,5 @@
-/* Shared by txn.c (phases) and txn_verify.c (the judgement over members). Nobody else looks in. */
+/* Shared by txn.c (phases), txn_calls.c (what is asked, what may still be under way) and
+ * txn_verify.c (the judgement over members). Nobody else looks in. */
 #ifndef ROLLTOP_POLICY_TXN_PRIVATE_H
 #define ROLLTOP_POLICY_TXN_PRIVATE_H
 
@@ -60,5 +61,15 @@ struct Txn {
 void txn_judge(Txn *txn);
 bool member_active(const Member *member); /* not lost, not quarantined */
 int64_t txn_wanted_version(const Txn *txn);
+
+/* txn_calls.c. The action stays the caller's to fill until the next emit. */
+TxnAction *txn_emit(Txn *txn, TxnActionKind kind);
+void txn_emit_global(Txn *txn, TxnActionKind kind); /* its answer is awaited */
+void txn_emit_member(Txn *txn, Member *member, TxnActionKind kind);
+/* A call that was sent may still act. seq 0 and calls that only read are no doubt. */
+void txn_doubt_add(const Txn *txn, Member *member, TxnActionKind kind, uint32_t seq);
+void txn_doubt_clear(Member *member, uint32_t seq); /* its answer has come */
+bool txn_doubtful(const Txn *txn, const Member *member); /* must not serve */
+void txn_give_up(const Txn *txn, Member *member); /* nothing is awaited from it any more */
 
 #endif
