@@ -1,5 +1,5 @@
-/* The phases: what each answer, loss and deadline leads to. What is asked and may still be under way
- * stands in txn_calls.c, the judgement over members in txn_verify.c. */
+/* The phases: what each answer, loss and deadline leads to. What is asked and may still be under
+ * way stands in txn_calls.c, the judgement over members in txn_verify.c. */
 #include "core/policy/txn.h"
 
 #include "core/base/mem.h"

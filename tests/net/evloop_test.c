@@ -1,4 +1,4 @@
-/* Event loop of a process: refused whole when descriptors are short, closed with all that is open. */
+/* Event loop of a process: refused when descriptors are short, closed with all that is open. */
 #include "core/net/evloop.h"
 #include "tests/harness.h"
 
