@@ -67,9 +67,9 @@ static bool plain_answers(const RawRequest *r)
         }
         return false;
     } else if (strcmp(r->path, "/nan") == 0) {
-        raw_reply(r->fd, 200, "", "{\"output_ids\":[7],\"meta_info\":{\"id\":\"r\",\"prompt_tokens\":2,"
-                  "\"finish_reason\":{\"type\":\"stop\"},\"completion_tokens\":1,"
-                  "\"output_token_logprobs\":[[NaN,7,null]]}}");
+        raw_reply(r->fd, 200, "", "{\"output_ids\":[7],\"meta_info\":{\"id\":\"r\","
+                  "\"prompt_tokens\":2,\"finish_reason\":{\"type\":\"stop\"},"
+                  "\"completion_tokens\":1,\"output_token_logprobs\":[[NaN,7,null]]}}");
     } else if (strcmp(r->path, "/beyond") == 0) {
         raw_reply(r->fd, 200, "", "{\"output_ids\":[9007199254740993],\"meta_info\":{\"id\":\"r\","
                   "\"prompt_tokens\":2,\"finish_reason\":{\"type\":\"stop\"},"

@@ -1,8 +1,8 @@
 /* One suite of requests against rolltop's own engine and frontend and against real ones.
  *
- *   conformance_test                       starts both here and compares with the recorded shapes of
- *                                          the real peers; every difference must stand in
- *                                          differences.txt, and every line there must be one
+ *   conformance_test                  starts both here and compares with the recorded shapes of the
+ *                                     real peers; every difference must stand in differences.txt,
+ *                                     and every line there must be one
  *   conformance_test --engine URL --frontend URL            the same against running servers
  *   conformance_test --engine URL --frontend URL --record   prints their shapes
  *
