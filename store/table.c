@@ -25,15 +25,6 @@ struct Table {
     Cell *names;
 };
 
-/* Control, bidirectional and format characters would let model text play with the terminal. */
-static bool harmless(uint32_t code)
-{
-    bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
-    bool format = (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
-                  (code >= 0x2060 && code <= 0x206f) || code == 0xfeff || code >= 0xe0000;
-    return !control && !format;
-}
-
 static Cell clean_cell(Str text, size_t max_columns, bool right)
 {
     Text out;
@@ -50,7 +41,7 @@ static Cell clean_cell(Str text, size_t max_columns, bool right)
         bool partial = false;
         size_t n = utf8_decode(text.p + at, text.n - at, &code, &partial);
         char bytes[4];
-        size_t length = utf8_encode(harmless(code) ? code : code == '\n' ? ' ' : '?', bytes);
+        size_t length = utf8_encode(utf8_harmless(code) ? code : code == '\n' ? ' ' : '?', bytes);
         if (!text_add(&out, bytes, length)) {
             break;
         }

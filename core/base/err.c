@@ -1,5 +1,7 @@
 #include "core/base/err.h"
 
+#include "core/base/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -25,14 +27,25 @@ const char *err_name(Err code)
     return "unknown";
 }
 
-/* Sentences end up on terminals: what came from outside must not steer them. */
+/* Sentences end up on terminals: what came from outside must not steer them. What is taken out, and
+ * bytes that are no UTF-8, becomes one '?' each; the text only gets shorter. */
 static void clean_controls(char *text)
 {
-    for (char *c = text; *c; c++) {
-        if ((unsigned char)*c < 0x20 || *c == 0x7f) {
-            *c = '?';
+    size_t n = strlen(text);
+    size_t out = 0;
+    for (size_t at = 0; at < n;) {
+        uint32_t code = 0;
+        bool partial = false;
+        size_t step = utf8_decode(text + at, n - at, &code, &partial);
+        if (code == 0xfffd || !utf8_harmless(code)) {
+            text[out++] = '?';
+        } else {
+            memmove(text + out, text + at, step);
+            out += step;
         }
+        at += step;
     }
+    text[out] = '\0';
 }
 
 static void fill(Fault *fault, Err code, int sys_errno, const char *hint, const char *format,

@@ -90,6 +90,14 @@ static bool is_replacement(const char *s, size_t n)
            (unsigned char)s[2] == 0xbd;
 }
 
+bool utf8_harmless(uint32_t code)
+{
+    bool control = code < 0x20 || (code >= 0x7f && code < 0xa0);
+    bool format = (code >= 0x200b && code <= 0x200f) || (code >= 0x2028 && code <= 0x202e) ||
+                  (code >= 0x2060 && code <= 0x206f) || code == 0xfeff || code >= 0xe0000;
+    return !control && !format;
+}
+
 bool utf8_valid(Str s)
 {
     for (size_t i = 0; i < s.n;) {

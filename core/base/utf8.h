@@ -10,6 +10,9 @@
 size_t utf8_decode(const char *s, size_t n, uint32_t *code, bool *partial);
 size_t utf8_encode(uint32_t code, char out[4]); /* bytes written; surrogates become U+FFFD */
 bool utf8_valid(Str s);
+/* False for control, bidirectional and format characters, by which foreign text would play with a
+ * terminal (C1 controls among them: some terminals obey them in UTF-8 too). */
+bool utf8_harmless(uint32_t code);
 /* Appends s with every maximal invalid part as U+FFFD. */
 bool utf8_add_clean(Text *out, Str s);
 

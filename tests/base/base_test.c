@@ -18,6 +18,9 @@ static void test_fault_keeps_the_first_sentence(void)
     CHECK_I64(fault_set(&fault, ERR_IO, NULL, "later"), ERR_IO);
     CHECK_STR(fault.sentence, "line 7?[2J is bad");
     CHECK_STR(fault.hint, "mend it");
+    fault = (Fault){0}; /* C1, bidirectional, zero-width, a broken byte; letters stay */
+    (void)fault_set(&fault, ERR_ARG, NULL, "a\xc2\x9b" "31m\xe2\x80\xae\xe2\x80\x8b\xff \xc3\xa9");
+    CHECK_STR(fault.sentence, "a?31m??? \xc3\xa9");
     CHECK_I64(fault_set(NULL, ERR_ARG, NULL, "nobody reads"), ERR_ARG);
 }
 
