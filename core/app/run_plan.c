@@ -8,6 +8,7 @@
 #include "core/model/tokenizer.h"
 #include "core/policy/artifact.h"
 #include "core/rollout/reward.h"
+#include "core/serve/engine_request.h"
 #include "core/train/trainer_wire.h"
 
 #include <errno.h>
@@ -15,10 +16,11 @@
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { PLAN_TEXT_MAX = 1 << 20, SPARE_BYTES = 64 << 20, STATES_AT_ONCE = 3 };
+enum { PLAN_TEXT_MAX = 1 << 20, SPARE_BYTES = 64 << 20, STATES_AT_ONCE = 3, FILES_BESIDE = 96 };
 
 static Err need(bool given, const char *flag, const char *what, Fault *fault)
 {
@@ -384,10 +386,14 @@ static int64_t prompt_limit(const RunFlags *f)
 static Err no_room(const RunPlan *plan, int64_t row, const char *path, int64_t count,
                    int64_t response, Fault *fault)
 {
+    if (count == 0) {
+        return fault_set(fault, ERR_FORMAT, "remove the row, or use the prompts' own tokenizer",
+                         "prompt %lld of %s gives no token of the checkpoint's tokenizer",
+                         (long long)row, path);
+    }
     return fault_set(fault, ERR_LIMIT,
-                     count == 0 ? "remove the row"
-                                : "lower --rollout-max-response-len, or drop long prompts with "
-                                  "--rollout-max-prompt-len",
+                     "lower --rollout-max-response-len, or drop long prompts with "
+                     "--rollout-max-prompt-len",
                      "prompt %lld of %s has %lld tokens; with %lld of response it does not fit "
                      "into the model's %d positions",
                      (long long)row, path, (long long)count, (long long)response,
@@ -520,6 +526,11 @@ static Err fill_sampling(RunPlan *plan, Fault *fault)
     }
     Err err = reward_check_type(f->rm_type, fault);
     err = err ? err : reward_check_type(c->eval.rm_type, fault);
+    if (err == ERR_OK && f->stop.count > REQUEST_STOPS_MAX) {
+        err = fault_set(fault, ERR_LIMIT, "leave some out",
+                        "--rollout-stop has %zu strings, an engine takes %d", f->stop.count,
+                        REQUEST_STOPS_MAX);
+    }
     plan->stop = xcalloc(f->stop.count + 1, sizeof *plan->stop);
     for (size_t i = 0; i < f->stop.count; i++) {
         plan->stop[i] = f->stop.items[i];
@@ -702,6 +713,32 @@ static Err check_room(const RunPlan *plan, int64_t bytes, Fault *fault)
     return err;
 }
 
+/* A sample under way is a connection of the core, and two of the frontend. The soft bound is ours
+ * to raise; children inherit it. */
+static Err check_files(const RunPlan *plan, Fault *fault)
+{
+    const RunFlags *f = plan->flags;
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) {
+        return ERR_OK;
+    }
+    if (files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    int64_t engines = f->local_engines > 0 ? f->local_engines : (int64_t)f->engine_addrs.count;
+    int64_t samples = f->rollout_batch_size * f->n_samples_per_prompt;
+    int64_t bound = f->concurrency * (engines > 0 ? engines : 1);
+    int64_t need = 2 * (samples < bound ? samples : bound) + FILES_BESIDE;
+    if (files.rlim_max != RLIM_INFINITY && files.rlim_max < (rlim_t)need) {
+        return fault_set(fault, ERR_LIMIT,
+                         "raise it (ulimit -n), or lower --sglang-server-concurrency",
+                         "at most %lld files may be open here, and this run needs about %lld",
+                         (long long)files.rlim_max, (long long)need);
+    }
+    return ERR_OK;
+}
+
 static char *login_name(void)
 {
     struct passwd *entry = getpwuid(geteuid());
@@ -727,6 +764,7 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     err = err ? err : check_tokens(plan, fault);
     err = err ? err : check_other_models(plan, fault);
     err = err ? err : check_room(plan, bytes, fault);
+    err = err ? err : check_files(plan, fault);
     if (err != ERR_OK) {
         return err;
     }

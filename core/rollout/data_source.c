@@ -11,7 +11,7 @@
 #include <string.h>
 
 static const size_t ARENA_MAX = (size_t)16 << 30;
-enum { FIELD_BYTES_MAX = 64 << 20 };
+enum { FIELD_BYTES_MAX = 64 << 20, PROMPT_BYTES_MAX = 16 << 20 };
 
 struct DataSource {
     char *path; /* without the slice */
@@ -242,6 +242,10 @@ static Err read_line(Reader *r, Str line)
     }
     if (r->config->label_key != NULL && !r->has_label) {
         return missing(r, "--label-key", r->config->label_key);
+    }
+    if (row.prompt.n > PROMPT_BYTES_MAX) {
+        return bad_line(r, ERR_LIMIT, "cut it, or remove the line",
+                        "the prompt has more than 16 MiB");
     }
     if (d->count == d->capacity) {
         d->capacity = d->capacity == 0 ? 1024 : d->capacity * 2;

@@ -52,6 +52,14 @@ data="--prompt-data $B/train.jsonl --label-key label --rm-type digits"
 short="--rollout-max-response-len 16"
 refuse "does not fit into the model's" $data --rollout-max-response-len 100000
 refuse "is short enough" $short $data --rollout-max-prompt-len 1
+refuse "has 65 strings" $short $data --rollout-stop $(seq 100 164)
+echo '{"input":"~~~","label":"1"}' >"$T/none.jsonl"
+refuse "gives no token" $short --prompt-data "$T/none.jsonl" --label-key label --rm-type digits
+(
+    ulimit -n 96
+    refuse "files may be open here" $short $data
+    exit $failed
+) || failed=1
 refuse "is no token of a vocabulary of" $short $data --rollout-stop-token-ids 99999999
 refuse "is not a directory" $short $data --save "$B/train.jsonl/x" --save-interval 1
 printf '{"input":"rev 12=","label":"21"}\n{"input":"rev 10=","label":0}\n' >"$T/zero.jsonl"

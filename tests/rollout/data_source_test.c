@@ -180,6 +180,12 @@ static void bad_lines(void)
     expect_fault("{\"input\":\"a\"}\n[1,2]\n", NULL, ERR_FORMAT, "bad.jsonl:2: ");
     expect_fault("{\"input\":NaN}\n", NULL, ERR_FORMAT, "bad.jsonl:1: ");
     expect_fault("\xEF\xBB\xBF{\"input\":\"a\"}\n", NULL, ERR_FORMAT, "byte-order mark");
+    char *huge = xcalloc((17 << 20) + 1, 1);
+    memset(huge, 'a', 17 << 20);
+    char *line = xasprintf("{\"input\":\"b\"}\n{\"input\":\"%s\"}\n", huge);
+    expect_fault(line, NULL, ERR_LIMIT, "bad.jsonl:2: the prompt has more than 16 MiB");
+    free(line);
+    free(huge);
     expect_fault("{\"input\":\"\xFF\"}\n", NULL, ERR_FORMAT, "not valid UTF-8");
     expect_fault("{\"prompt\":\"a\"}\n", NULL, ERR_FORMAT, "no \"input\"");
     expect_fault("{\"input\":\"a\"}\n", "answer", ERR_FORMAT, "no \"answer\"");
