@@ -7,6 +7,7 @@
 #include "core/net/child.h"
 #include "core/net/evloop.h"
 #include "core/serve/engine_local.h"
+#include "core/serve/key_env.h"
 #include "core/serve/synthetic.h"
 
 #include <signal.h>
@@ -93,19 +94,6 @@ void engine_flags(FlagVisit *visit, void *to)
     visit(specs, SPEC_COUNT, to);
 }
 
-static Err read_key(const char *flag, const char *variable, const char **out, Fault *fault)
-{
-    if (!variable) {
-        return ERR_OK;
-    }
-    *out = getenv(variable);
-    if (!*out || !**out) {
-        return fault_set(fault, ERR_ARG, "export the key in it, or leave the flag out",
-                         "--%s: the environment variable %s is not set", flag, variable);
-    }
-    return ERR_OK;
-}
-
 static Err check_settings(EngineSettings *s, const Keys *keys, const FlagRest *rest, Fault *fault)
 {
     if (rest->count > 0) {
@@ -137,8 +125,8 @@ static Err check_settings(EngineSettings *s, const Keys *keys, const FlagRest *r
         return fault_set(fault, ERR_ARG, "shorten it", "--weight-version is longer than %d bytes",
                          CORE_NAME_MAX - 1);
     }
-    Err err = read_key("api-key-env", keys->api, &s->api_key, fault);
-    err = err ? err : read_key("admin-api-key-env", keys->admin, &s->admin_key, fault);
+    Err err = key_from_env("api-key-env", keys->api, &s->api_key, fault);
+    err = err ? err : key_from_env("admin-api-key-env", keys->admin, &s->admin_key, fault);
     bool loopback = strncmp(s->host, "127.", 4) == 0 || strcmp(s->host, "localhost") == 0 ||
                     strcmp(s->host, "::1") == 0;
     if (!err && !loopback && !s->api_key) {

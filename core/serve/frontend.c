@@ -8,6 +8,7 @@
 #include "core/net/child.h"
 #include "core/net/evloop.h"
 #include "core/serve/frontend_pages.h"
+#include "core/serve/key_env.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -205,16 +206,6 @@ void frontend_flags(FlagVisit *visit, void *to)
     visit(specs, FRONTEND_SPECS, to);
 }
 
-static Err read_key(const char *flag, const char *variable, const char **out, Fault *fault)
-{
-    *out = variable ? getenv(variable) : NULL;
-    if (variable && (!*out || !**out)) {
-        return fault_set(fault, ERR_ARG, "export the key in it, or leave the flag out",
-                         "--%s: the environment variable %s is not set", flag, variable);
-    }
-    return ERR_OK;
-}
-
 static Err check_flags(const FrontendFlags *f, const FlagRest *rest, Fault *fault)
 {
     if (rest->count > 0) {
@@ -246,9 +237,9 @@ static Err frontend_open(Frontend *frontend, const FrontendFlags *f, Fault *faul
     frontend->least_loaded = strcmp(f->routing, "least-loaded") == 0;
     frontend->inhibit_us = (int64_t)(f->inhibit_s * 1e6);
     frontend->id_seed = (uint64_t)clock_wall_us() ^ ((uint64_t)getpid() << 44);
-    Err err = read_key("engine-api-key-env", f->key, &frontend->engine_key, fault);
-    err = err ? err : read_key("engine-admin-api-key-env", f->admin_key,
-                               &frontend->engine_admin_key, fault);
+    Err err = key_from_env("engine-api-key-env", f->key, &frontend->engine_key, fault);
+    err = err ? err : key_from_env("engine-admin-api-key-env", f->admin_key,
+                                   &frontend->engine_admin_key, fault);
     for (size_t i = 0; i < f->engines.count && !err; i++) {
         if (!worker_add(frontend, f->engines.items[i], fault)) {
             err = fault->code;
