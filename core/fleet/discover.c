@@ -112,8 +112,8 @@ Err discover_read_list(Str text, const char *name, char (*out)[DISCOVER_ADDRESS]
                 continue;
             }
             if (*count == max) {
-                return fault_set(fault, ERR_LIMIT, NULL, "%s lists more than %zu engines", name,
-                                 max);
+                return fault_set(fault, ERR_LIMIT, "take lines out of it",
+                                 "%s lists more than %zu engines", name, max);
             }
             if (discover_address(word, out[*count], &bad) != ERR_OK) {
                 return fault_set(fault, ERR_FORMAT, bad.hint, "%s:%d: %s", name, number,

@@ -181,13 +181,18 @@ Err sources_read_instances(Str body, int64_t native_port, char (*out)[DISCOVER_A
         bool said = read_transport(json_get(item, "transport"), &host, &port);
         (void)str_format(text, sizeof text, "%.*s:%lld", (int)(host.n < 200 ? host.n : 200),
                          host.p ? host.p : "", (long long)(native_port ? native_port : port));
-        if (!said || discover_address(text, address, NULL) != ERR_OK || *count == max) {
+        if (!said || discover_address(text, address, NULL) != ERR_OK) {
             blind++;
             continue;
         }
         bool twice = false;
         for (size_t i = 0; i < *count; i++) {
             twice = twice || strcmp(out[i], address) == 0;
+        }
+        if (!twice && *count == max) {
+            err = fault_set(fault, ERR_LIMIT, "use --engines-file with the engines of this run",
+                            "the frontend lists more than %zu engines", max);
+            break;
         }
         if (!twice) {
             (void)str_format(out[(*count)++], DISCOVER_ADDRESS, "%s", address);

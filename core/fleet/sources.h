@@ -35,7 +35,8 @@ void sources_free(Sources *sources); /* the loop must run on until looks under w
 /* The words of --engines-dns, before anything starts. */
 Err sources_check_dns(const char *dns, Fault *fault);
 Err sources_check_server(const char *server, Fault *fault);
-/* Instances of one /health body: "HOST:PORT" each; pure. ERR_FORMAT with words. */
+/* Instances of one /health body: "HOST:PORT" each; pure. ERR_FORMAT: no such body; ERR_LIMIT: more
+ * than `max`; ERR_UNSUPPORTED: instances, and none with an address. */
 Err sources_read_instances(Str body, int64_t native_port, char (*out)[DISCOVER_ADDRESS],
                            size_t max, size_t *count, Fault *fault);
 

@@ -136,6 +136,8 @@ static void instances_are_read(void)
     CHECK_I64(count, 2);
     CHECK_STR(found[0], "10.1.0.4:30000");
     CHECK_STR(found[1], "10.1.0.5:30000");
+    CHECK_I64(sources_read_instances(STR(body), 30000, found, count, &count, NULL), ERR_OK);
+    CHECK_I64(sources_read_instances(STR(body), 30000, found, count - 1, &count, NULL), ERR_LIMIT);
     CHECK_I64(sources_read_instances(STR(body), SOURCES_OWN_PORT, found, 8, &count, NULL), ERR_OK);
     CHECK_STR(found[0], "10.1.0.4:39283");
     CHECK_I64(sources_read_instances(STR("{\"instances\":[]}"), 1, found, 8, &count, NULL), ERR_OK);
