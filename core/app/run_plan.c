@@ -233,6 +233,10 @@ static Err fill_rollout_url(RunPlan *plan, Fault *fault)
         url = router;
     }
     if (url && url[0]) {
+        if (strchr(url, '@')) { /* it would be kept in the log, and is not repeated here */
+            return fault_set(fault, ERR_ARG, "write http://HOST:PORT, keys come from environment "
+                             "variables", "the frontend's URL has a user or password in it");
+        }
         if (strncmp(url, "http://", 7) != 0 || strpbrk(url + 7, "/?#")) {
             return fault_set(fault, ERR_ARG, "write http://HOST:PORT",
                              "the frontend's URL \"%s\" is not one", url);

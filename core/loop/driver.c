@@ -154,8 +154,13 @@ static void on_tick(uv_timer_t *timer)
         d->slow_due_us = now_us + DRIVER_SLOW_TICK_MS * 1000;
         slow_tick(d, now_us);
     }
+    if (d->at_once && !d->shutting &&
+        clock_mono_us() - d->interrupted_us > DRIVER_AT_ONCE_MS * 1000LL) {
+        driver_end_now(d);
+    }
     if (d->shutting) {
-        bool quiet = driver_parts_gone(d) && d->waits.head == d->waits.count;
+        bool kept = d->at_once || d->waits.head == d->waits.count;
+        bool quiet = kept && driver_parts_gone(d);
         if (quiet || clock_mono_us() >= d->shutdown_due_us) {
             begin_teardown(d);
         }
@@ -171,6 +176,11 @@ static void on_signal(uv_signal_t *handle, int signum)
         return; /* wrappers such as timeout(1) send one interrupt twice */
     }
     d->interrupts++;
+    if (d->interrupts == 1 && d->not_recording && d->config->lines) {
+        fputs("the run stops once the log records again; interrupt again to end it at once\n",
+              d->config->lines);
+        fflush(d->config->lines);
+    }
     d->interrupted_us = now;
     driver_operator_stop(d, "signal", d->interrupts > 1);
 }

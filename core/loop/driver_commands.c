@@ -343,6 +343,8 @@ static void submit(Command *c)
 void driver_operator_stop(Driver *d, const char *who, bool at_once)
 {
     if (at_once) { /* the second Ctrl-C does not wait for the disk */
+        d->at_once = true;
+        d->blocked = false;
         driver_feed(d, LOOP_EV_STOP_NOW, false, who);
         return;
     }

@@ -25,6 +25,7 @@ enum {
     DRIVER_CANARY_TOKENS = 64,
     DRIVER_KEPT_CANARIES = 64, /* newest versions whose canary is known */
     DRIVER_GRACE_MS = 3000,   /* for children at the end */
+    DRIVER_AT_ONCE_MS = 2000, /* from the second interrupt until nothing is waited for */
     DRIVER_START_TRIES = 4,   /* of a part that has never come up */
     DRIVER_LOST_FACTOR = 5,   /* times --startup-timeout without a part ends a run */
     DRIVER_NAME = 32
@@ -148,6 +149,7 @@ struct Driver {
     ModelConfig model;
     DurableQueue waits;
     bool draining, blocked; /* loop actions: being taken, held until something is durable */
+    bool at_once;           /* the second interrupt: nothing is held any more */
 
     Part *parts; /* local engines, then the frontend */
     int part_count;
@@ -219,6 +221,7 @@ void driver_metric(Driver *d, int64_t step, const char *name, double value);
 char *driver_path(const Driver *d, const char *folder, const char *prefix, int64_t number);
 
 /* driver_steps.c: what the loop's actions mean for the log and the screen */
+void driver_end_now(Driver *d);
 void driver_take_actions(Driver *d);
 
 /* driver_parts.c */

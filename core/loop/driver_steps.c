@@ -14,6 +14,9 @@ static void unblock(void *arg)
 
 static void block_until_durable(Driver *d)
 {
+    if (d->at_once) {
+        return; /* the end that the operator wants now is like that of a killed core */
+    }
     d->blocked = true;
     driver_when_durable(d, unblock, d);
 }
@@ -172,6 +175,15 @@ static void finish(Driver *d, const LoopAction *action)
     d->shutdown_due_us = clock_mono_us() + (DRIVER_GRACE_MS + 2000) * 1000;
     driver_rollout_cancel(d);
     driver_parts_stop(d);
+}
+
+/* What is under way (a transaction, above all) may wait for a log that does not record. */
+void driver_end_now(Driver *d)
+{
+    LoopAction action = {.kind = LOOP_ACT_FINISHED, .status = 2};
+    (void)str_format(action.reason, sizeof action.reason,
+                     "stopped at once; --resume goes on from the last durable step");
+    finish(d, &action);
 }
 
 static void start_generation(Driver *d, bool eval)

@@ -203,4 +203,26 @@ kill -INT $core 2>/dev/null
 wait $core
 core=
 grep -q "stopped" "$T/out5" || fail "it says that it was stopped"
+
+# A log that cannot be written holds the run; two interrupts end it all the same.
+if command -v prlimit >/dev/null 2>&1; then
+    "$R" run --headless --resume --log "$T/b.db" --num-rollout 100000 >"$T/out6" 2>&1 </dev/null &
+    core=$!
+    wait_for 60 grep -q '^step ' "$T/out6" || fail "it resumes a third time"
+    prlimit --pid $core --fsize=4096
+    wait_for 20 grep -q "the log is not recording" "$T/out6" || fail "it says that it does not record"
+    kill -INT $core
+    wait_for 5 grep -q "interrupt again" "$T/out6" || fail "it says what it waits for"
+    sleep 0.4
+    kill -INT $core 2>/dev/null
+    ended() { ! grep -q '^State:.[^Z]' /proc/$core/status; } # gone, or waits for its parent
+    wait_for 15 ended || { fail "two interrupts end a run whose log is full"; kill -9 $core; }
+    core=
+fi
+"$R" run --headless --log "$T/no.db" --hf-checkpoint "$B/base" $data $short --rollout-batch-size 2 \
+    --num-rollout 1 --rollout-external-engine-addrs 127.0.0.1:1 \
+    --rollout-url http://name:word@127.0.0.1:1 >"$T/no.out" 2>&1 </dev/null
+[ $? -eq 2 ] || fail "a password in a URL is refused"
+grep -q "user or password" "$T/no.out" || fail "it says that the URL has a password"
+grep -q "word@" "$T/no.out" && fail "the password is not repeated"
 exit $failed
