@@ -131,24 +131,33 @@ static void set_or_not(const char *name, const char *value)
     }
 }
 
+/* The console runs in a program of its own: a fork of this one, whose log has a writer thread that
+ * may hold a lock at that moment, may do nothing but exec. */
+static int console_main(char *log, bool replay)
+{
+    Fault fault = {0};
+    TuiOptions options = {.log_path = log, .replay = replay, .user = "tester",
+                          .start_at = replay ? "-10s" : NULL,
+                          .theme_dir = ROLLTOP_SOURCE "/themes"};
+    return tui_run(&options, NULL, &fault) != ERR_OK;
+}
+
 static void start(Console *c, const Setup *setup)
 {
     struct winsize size = {(unsigned short)setup->h, (unsigned short)setup->w, 0, 0};
+    char *argv[] = {"console", "console", log_path, setup->replay ? "replay" : "live", NULL};
     memset(c, 0, sizeof *c);
     vt_size(&c->vt, setup->w, setup->h);
+    set_or_not("TERM", setup->term);
+    set_or_not("LC_ALL", setup->locale);
+    set_or_not("NO_COLOR", setup->no_color);
+    set_or_not("COLORTERM", setup->colorterm);
+    (void)setenv("ROLLTOP_TEST", "1", 1);
     fflush(stdout);
     c->pid = forkpty(&c->fd, NULL, NULL, &size);
     if (c->pid == 0) {
-        Fault fault = {0};
-        TuiOptions options = {.log_path = log_path, .replay = setup->replay, .user = "tester",
-                              .start_at = setup->replay ? "-10s" : NULL,
-                              .theme_dir = ROLLTOP_SOURCE "/themes"};
-        set_or_not("TERM", setup->term);
-        set_or_not("LC_ALL", setup->locale);
-        set_or_not("NO_COLOR", setup->no_color);
-        set_or_not("COLORTERM", setup->colorterm);
-        (void)setenv("ROLLTOP_TEST", "1", 1);
-        _exit(tui_run(&options, NULL, &fault) != ERR_OK);
+        (void)execv("/proc/self/exe", argv);
+        _exit(127);
     }
 }
 
@@ -455,6 +464,9 @@ static void budgets(void)
 /* With "write FILE" it only writes such a log: for the test in tmux. */
 int main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "console") == 0) {
+        return console_main(argv[2], strcmp(argv[3], "replay") == 0);
+    }
     if (argc == 3 && strcmp(argv[1], "write") == 0) {
         (void)snprintf(log_path, sizeof log_path, "%s", argv[2]);
         bool written = open_log();

@@ -143,24 +143,43 @@ typedef struct Child {
     char *out;
 } Child;
 
+/* The console runs in a program of its own: a fork of this one, whose threads may hold locks at
+ * that moment, may do nothing but exec. */
+static int console_main(char **argv)
+{
+    Fault fault = {0};
+    bool stop = false;
+    bool control = argv[2][0] == 'c';
+    TuiOptions options = {.log_path = argv[0], .control_socket = control ? argv[1] : NULL,
+                          .control = control, .replay = argv[2][1] == 'r', .user = "tester",
+                          .theme_dir = ROLLTOP_SOURCE "/themes"};
+    Err err = tui_run(&options, &stop, &fault);
+    printf("[console ended %d stop %d]\n", err, stop);
+    fflush(stdout);
+    return err == ERR_OK ? 0 : 1;
+}
+
+static int plain_main(char **argv)
+{
+    Fault fault = {0};
+    TuiOptions options = {.log_path = argv[0], .control_socket = argv[1], .control = true,
+                          .user = "tester"};
+    return plain_run(&options, STDIN_FILENO, stdout, NULL, &fault) == ERR_OK ? 0 : 1;
+}
+
 static Child start_console(bool control, bool replay, int cols, int rows)
 {
     struct winsize size = {(unsigned short)rows, (unsigned short)cols, 0, 0};
     Child child = {.out = calloc(1, OUTPUT_MAX)};
+    char how[3] = {control ? 'c' : '-', replay ? 'r' : '-', '\0'};
+    char *argv[] = {"console", "console", log_path, socket_path, how, NULL};
+    (void)setenv("TERM", "xterm-256color", 1);
+    (void)setenv("LC_ALL", "C.UTF-8", 1);
     fflush(stdout);
     child.pid = forkpty(&child.fd, NULL, NULL, &size);
     if (child.pid == 0) {
-        Fault fault = {0};
-        bool stop = false;
-        TuiOptions options = {.log_path = log_path, .control_socket = control ? socket_path : NULL,
-                              .control = control, .replay = replay, .user = "tester",
-                              .theme_dir = ROLLTOP_SOURCE "/themes"};
-        (void)setenv("TERM", "xterm-256color", 1);
-        (void)setenv("LC_ALL", "C.UTF-8", 1);
-        Err err = tui_run(&options, &stop, &fault);
-        printf("[console ended %d stop %d]\n", err, stop);
-        fflush(stdout);
-        _exit(err == ERR_OK ? 0 : 1);
+        (void)execv("/proc/self/exe", argv);
+        _exit(127);
     }
     return child;
 }
@@ -291,16 +310,16 @@ static Child start_plain(void)
         CHECK(false);
         return child;
     }
+    char *argv[] = {"plain", "plain", log_path, socket_path, NULL};
     fflush(stdout);
     child.pid = fork();
     if (child.pid == 0) {
-        Fault fault = {0};
-        TuiOptions options = {.log_path = log_path, .control_socket = socket_path,
-                              .control = true, .user = "tester"};
+        (void)dup2(to[0], STDIN_FILENO);
+        (void)dup2(from[1], STDOUT_FILENO);
         (void)close(to[1]);
         (void)close(from[0]);
-        FILE *out = fdopen(from[1], "w");
-        _exit(plain_run(&options, to[0], out, NULL, &fault) == ERR_OK ? 0 : 1);
+        (void)execv("/proc/self/exe", argv);
+        _exit(127);
     }
     (void)close(to[0]);
     (void)close(from[1]);
@@ -452,10 +471,16 @@ static void says_what_is_wrong(void)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     int known = 0;
     (void)signal(SIGPIPE, SIG_IGN);
+    if (argc == 5 && strcmp(argv[1], "console") == 0) {
+        return console_main(argv + 2);
+    }
+    if (argc == 4 && strcmp(argv[1], "plain") == 0) {
+        return plain_main(argv + 2);
+    }
     if (setupterm("xterm-256color", STDOUT_FILENO, &known) != OK) {
         printf("skipped: terminfo does not know xterm-256color here\n");
         return 77;
