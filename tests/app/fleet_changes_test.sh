@@ -51,14 +51,17 @@ engine d 0; D=$where
 printf '# engines of the run\n%s\n%s\n' "$A" "$B" >"$T/engines"
 
 # Mistakes are one sentence, before anything starts.
-run="$R run --headless --log $T/run.db --run-id changes --hf-checkpoint $T/a.db.d/task/base
-    --prompt-data $T/a.db.d/task/train.jsonl --label-key label --rm-type digits
-    --rollout-batch-size 16 --n-samples-per-prompt 8 --rollout-max-response-len 16
-    --num-rollout 100000 --lr 1e-4 --publish-dtype f32 --rollout-skip-special-tokens"
+run() { # FLAGS…
+    exec "$R" run --headless --log "$T/run.db" --run-id changes \
+        --hf-checkpoint "$T/a.db.d/task/base" --prompt-data "$T/a.db.d/task/train.jsonl" \
+        --label-key label --rm-type digits --rollout-batch-size 16 --n-samples-per-prompt 8 \
+        --rollout-max-response-len 16 --num-rollout 100000 --lr 1e-4 --publish-dtype f32 \
+        --rollout-skip-special-tokens "$@"
+}
 refused() { # WORDS FLAGS…
     words=$1
     shift
-    $run "$@" >"$T/out" 2>&1 </dev/null
+    (run "$@") >"$T/out" 2>&1 </dev/null
     [ $? -eq 2 ] && grep -q -- "$words" "$T/out" || { fail "$*: refused with \"$words\""; cat "$T/out"; }
 }
 printf '%s\nnot-an-engine\n' "$A" >"$T/bad"
@@ -67,7 +70,7 @@ refused 'engines-dns "x" is neither' --engines-dns x
 refused 'is not below --probe-dead-ms' --engines-file "$T/engines" --probe-stale-ms 5000
 refused 'needs a frontend of others' --engines-from-frontend 30000
 
-$run --engines-file "$T/engines" >"$T/out2" 2>&1 </dev/null &
+(run --engines-file "$T/engines") >"$T/out2" 2>&1 </dev/null &
 core=$!
 wait_for 60 grep -q '^step 1 ' "$T/out2" || { fail "the run starts"; cat "$T/out2"; exit 1; }
 

@@ -7,6 +7,7 @@
 #include "tests/harness.h"
 
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,8 +102,12 @@ static void names_are_resolved(void)
     CHECK_I64(resolve_addresses("gone.svc:1", dns_address, found, 8, &count, &fault), ERR_OK);
     CHECK_I64(count, 0); /* a Service without pods says so: that is an answer */
     CHECK_I64(resolve_addresses("broken.svc:1", dns_address, found, 8, &count, &fault), ERR_NET);
-    CHECK_I64(resolve_addresses("localhost:7", NULL, found, 8, &count, &fault), ERR_OK);
-    CHECK(count >= 1);
+    struct addrinfo *info = NULL;
+    if (getaddrinfo("localhost", NULL, NULL, &info) == 0) { /* a bare root has no /etc/hosts */
+        freeaddrinfo(info);
+        CHECK_I64(resolve_addresses("localhost:7", NULL, found, 8, &count, &fault), ERR_OK);
+        CHECK(count >= 1);
+    }
 }
 
 static void words_are_checked(void)

@@ -43,7 +43,7 @@ printf '[view slow]\npane = tail\nzoom = on\n[keys]\nfreeze = ctrl-f\n' >"$folde
 "$(dirname "$rolltop")/tests/tui_pty_test" write "$folder/run.db" || exit 1
 mux -f /dev/null new-session -d -x 120 -y 40 "PS1='shell> ' exec sh -i"
 expect "shell>" || exit 1
-mux send-keys "$rolltop replay $folder/run.db" Enter
+mux send-keys "'$rolltop' replay $folder/run.db" Enter
 expect "<< REPLAY" || exit 1
 expect "ENGINES"
 mux send-keys '?'
@@ -80,7 +80,7 @@ expect "4 EVENTS"
 mux send-keys q
 expect "shell>"
 absent "REPLAY"
-mux send-keys "TERM=dumb $rolltop replay $folder/run.db" Enter
+mux send-keys "TERM=dumb '$rolltop' replay $folder/run.db" Enter
 expect "lines instead of a screen"
 expect "help lists the commands"
 mux send-keys "engine eng-05" Enter
