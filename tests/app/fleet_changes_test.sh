@@ -13,7 +13,7 @@ trap 'for p in $core $engines; do kill -CONT $p; kill -9 $p; done 2>/dev/null; r
 fail() { echo "FAILED: $*"; failed=1; }
 sql() { "$R" query "$T/run.db" --json --sql "$1"; }
 wait_for() { # SECONDS COMMAND…
-    left=$(($1 * 5))
+    left=$(($1 * 15)) # three times: other tests run beside this one
     shift
     while ! "$@" >/dev/null 2>&1; do
         left=$((left - 1))

@@ -12,7 +12,7 @@ sql() { "$R" query "$1" --json --sql "$2"; }
 number() { sed -n "s/.*\"$1\":[ \t]*\(-\{0,1\}[0-9][0-9]*\).*/\1/p"; }
 status() { "$R" ctl status --run "$1"; }
 wait_for() { # SECONDS COMMAND…
-    left=$(($1 * 5))
+    left=$(($1 * 15))
     shift
     while ! "$@" >/dev/null 2>&1; do
         left=$((left - 1))

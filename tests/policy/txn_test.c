@@ -136,7 +136,7 @@ static void take_actions(Sim *sim, Txn *txn)
             int64_t late = (int64_t)rng_below(&sim->rng, 5000);
             sim->pending[sim->pending_count++] = (Pending){sim->now_us + late, action};
         } else {
-            CHECK(!"more actions in flight than four an engine");
+            CHECK(sim->pending_count < PENDING_MAX); /* four an engine at most */
         }
     }
 }
