@@ -74,6 +74,9 @@ typedef struct EngineList {
 } EngineList;
 /* spark_count buckets of spark_us each, ending at T. Ordered by engine id. */
 EngineList view_engines(View *view, int64_t t_us, int spark_count, int64_t spark_us, Arena *arena);
+/* Every engine that the log names, whatever time it is: id, newest name and address, the highest
+ * incarnation. For a core that goes on with the log; the rest of each row is empty. */
+EngineList view_known_engines(View *view, Arena *arena);
 
 typedef struct TailRow { /* a sample in flight at T */
     int64_t sample, group, step, engine, started_us, tokens, progress_us, policy_version;

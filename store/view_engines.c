@@ -302,6 +302,37 @@ EngineList view_engines(View *view, int64_t t_us, int spark_count, int64_t spark
     return list;
 }
 
+EngineList view_known_engines(View *view, Arena *arena)
+{
+    static const char next[] = "SELECT min(engine) FROM engine WHERE engine > ?";
+    static const char sql[] = "SELECT name, address, local, (SELECT coalesce(max(incarnation), 0)"
+                              " FROM incarnation WHERE engine = ?1) FROM engine"
+                              " WHERE engine = ?1 ORDER BY change_id DESC LIMIT 1";
+    EngineList list = {0};
+    size_t capacity = 0;
+    view_begin(view);
+    for (int64_t engine = 0; view_good(view);) {
+        engine = view_number(view, VIEW_QUERY(view, next, engine), -1);
+        if (engine < 0 || list.count == VIEW_ROWS_MAX ||
+            !view_grow(view, arena, &list.rows, &capacity, list.count, sizeof *list.rows)) {
+            break;
+        }
+        sqlite3_stmt *stmt = VIEW_QUERY(view, sql, engine);
+        if (view_next(view, stmt)) {
+            EngineRow *row = &list.rows[list.count++];
+            *row = (EngineRow){.engine = engine, .reported_version = -1, .policy_version = -1};
+            row->name = view_text(view, arena, stmt, 0);
+            row->address = view_text(view, arena, stmt, 1);
+            row->local = sqlite3_column_int(stmt, 2) != 0;
+            row->incarnation = row->incarnations = sqlite3_column_int64(stmt, 3);
+            sqlite3_reset(stmt);
+        }
+    }
+    view_end(view);
+    list.count = view_good(view) ? list.count : 0;
+    return list;
+}
+
 void view_rates(View *view, int64_t t_us, RateSum *out)
 {
     EngineWork work = {0};

@@ -20,6 +20,11 @@ int64_t clock_wall_us(void)
     return read_us(CLOCK_REALTIME);
 }
 
+int64_t clock_wall_of_us(int64_t mono_us)
+{
+    return clock_wall_us() - (clock_mono_us() - mono_us);
+}
+
 int64_t clock_cpu_us(void)
 {
     return read_us(CLOCK_PROCESS_CPUTIME_ID);

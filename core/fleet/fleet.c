@@ -358,7 +358,7 @@ static Err load_known(Fleet *fleet, Fault *fault)
         return err;
     }
     Arena *arena = arena_new(64u << 20);
-    EngineList list = view_engines(view, clock_wall_us(), 0, 1000000, arena);
+    EngineList list = view_known_engines(view, arena);
     for (size_t i = 0; i < list.count && !err; i++) {
         const EngineRow *row = &list.rows[i];
         if (row->engine != fleet->count + 1 || fleet->count >= FLEET_ENGINES_MAX) {

@@ -88,7 +88,7 @@ static void on_store_durable(void *user) /* writer thread */
 
 void driver_feed_event(Driver *d, const LoopEvent *event)
 {
-    loop_feed(d->loop, event, clock_wall_us());
+    loop_feed(d->loop, event, clock_mono_us());
     driver_take_actions(d);
 }
 
@@ -106,7 +106,7 @@ static void watch_log(Driver *d)
     bool recording = store_status(d->store, &why) == STORE_RECORDING;
     if (recording == d->not_recording) {
         d->not_recording = !recording;
-        d->not_recording_us = recording ? 0 : clock_wall_us();
+        d->not_recording_us = recording ? 0 : clock_mono_us();
         if (recording) {
             driver_event(d, SEVERITY_INFO, "log", 0, "the log records again");
         } else if (d->config->lines) {
@@ -143,7 +143,7 @@ static void begin_teardown(Driver *d);
 static void on_tick(uv_timer_t *timer)
 {
     Driver *d = timer->data;
-    int64_t now_us = clock_wall_us();
+    int64_t now_us = clock_mono_us();
     run_durable(d);
     driver_parts_tick(d, now_us);
     driver_trainer_tick(d, now_us);
@@ -154,8 +154,7 @@ static void on_tick(uv_timer_t *timer)
         d->slow_due_us = now_us + DRIVER_SLOW_TICK_MS * 1000;
         slow_tick(d, now_us);
     }
-    if (d->at_once && !d->shutting &&
-        clock_mono_us() - d->interrupted_us > DRIVER_AT_ONCE_MS * 1000LL) {
+    if (d->at_once && !d->shutting && now_us - d->interrupted_us > DRIVER_AT_ONCE_MS * 1000LL) {
         driver_end_now(d);
     }
     if (d->shutting) {
@@ -456,7 +455,7 @@ Err loop_run(const RunConfig *config, void (*ready)(void *user), void *user, int
     }
     err = start_all(d, fault);
     if (err == ERR_OK) {
-        d->startup_due_us = clock_wall_us() + config->startup_s * 1000000;
+        d->startup_due_us = clock_mono_us() + config->startup_s * 1000000;
         uv_timer_start(&d->tick, on_tick, 1, DRIVER_TICK_MS);
         uv_signal_start(&d->sigint, on_signal, SIGINT);
         uv_signal_start(&d->sigterm, on_signal, SIGTERM);

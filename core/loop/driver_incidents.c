@@ -64,8 +64,9 @@ static void picture_rollout(Driver *d, DiagPicture *p)
 static void put_incident(Driver *d, const DiagAction *a)
 {
     const char *name = diagnose_class_name(a->class_id);
-    IncidentFact fact = {.incident = a->incident, .onset_us = a->onset_us,
-                         .ended_us = a->ended_us, .class_name = name, .severity = a->severity,
+    IncidentFact fact = {.incident = a->incident, .onset_us = clock_wall_of_us(a->onset_us),
+                         .ended_us = a->ended_us > 0 ? clock_wall_of_us(a->ended_us) : 0,
+                         .class_name = name, .severity = a->severity,
                          .engine = a->engine, .evidence = a->evidence, .next_key = a->next_key};
     store_put_incident(d->store, &fact);
     driver_event(d, a->ended_us ? SEVERITY_INFO : a->severity, "alert", a->engine, "%s %s: %s",
@@ -74,7 +75,7 @@ static void put_incident(Driver *d, const DiagAction *a)
 
 void driver_incidents_close(Driver *d)
 {
-    DiagPicture calm = {.now_us = clock_wall_us(), .phase = PHASE_DONE, .committed = -1};
+    DiagPicture calm = {.now_us = clock_mono_us(), .phase = PHASE_DONE, .committed = -1};
     DiagAction action;
     diagnose_tick(d->diagnose, &calm);
     while (diagnose_next(d->diagnose, &action)) {

@@ -22,7 +22,7 @@ void driver_seat_reset(Driver *d, int engine, const char *address)
     Seat *seat = &d->seats[engine];
     d->seat_count = engine >= d->seat_count ? engine + 1 : d->seat_count;
     seat->state = ENGINE_STARTING;
-    seat->state_since_us = clock_wall_us();
+    seat->state_since_us = clock_mono_us();
     seat->bring = true;
     seat->bring_due_us = 0;
     seat->verified = -1;

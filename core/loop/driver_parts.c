@@ -148,7 +148,7 @@ static void on_part_exit(Child *child, int64_t status, int signal, void *user)
                      "%s; it left the fleet and stays stopped", how);
         return;
     }
-    int64_t now_us = clock_wall_us();
+    int64_t now_us = clock_mono_us();
     int64_t wait_us = backoff_us(part, now_us);
     part->due_us = now_us + wait_us;
     if (!served && part->failures > 1 && part->kind == PART_ENGINE) {
@@ -253,7 +253,7 @@ static Err part_start(Part *part, Fault *fault)
     const char **argv = part_argv(part, port, threads);
     ChildSpec spec = {.name = part_word(part), .argv = argv, .on_line = on_part_line,
                       .on_exit = on_part_exit, .user = part};
-    part->started_us = clock_wall_us();
+    part->started_us = clock_mono_us();
     part->due_us = 0;
     part->silent = false;
     Err err = child_start(&d->uv, &spec, &part->child, fault);
@@ -364,7 +364,7 @@ static void on_state(int engine, EngineState before, EngineState now, const char
     Driver *d = user;
     Seat *seat = &d->seats[engine];
     seat->state = now;
-    seat->state_since_us = clock_wall_us();
+    seat->state_since_us = clock_mono_us();
     bool asked = seat->part && seat->part->asked;
     if (now == ENGINE_DEAD && reason) {
         (void)str_format(seat->how, sizeof seat->how, "%s", reason);
@@ -394,7 +394,7 @@ static void on_incarnation(int engine, int64_t incarnation, void *user)
     static const char unlisted[] = "; the frontend does not list it yet, updates wait for that";
     Driver *d = user;
     Seat *seat = &d->seats[engine];
-    int64_t now_us = clock_wall_us();
+    int64_t now_us = clock_mono_us();
     if (driver_members_twin(d, engine)) {
         seat->incarnation = incarnation;
         return;
@@ -436,7 +436,7 @@ static void on_frontend(bool up, const char *reason, void *user)
         return;
     }
     d->frontend_up = up;
-    d->frontend_down_us = up ? 0 : clock_wall_us();
+    d->frontend_down_us = up ? 0 : clock_mono_us();
     (void)str_format(d->frontend_how, sizeof d->frontend_how, "does not answer%s%s",
                      reason && reason[0] ? ": " : "", reason ? reason : "");
     driver_event(d, up ? SEVERITY_INFO : SEVERITY_CRIT, "frontend", 0, "%s%s%s",
@@ -501,7 +501,7 @@ void driver_check_parts(Driver *d)
     bool ready = engines && d->frontend_up && d->trainer_stage == TRAINER_READY;
     if (ready != d->parts_ready) {
         d->parts_ready = ready;
-        d->parts_lost_us = ready ? 0 : clock_wall_us();
+        d->parts_lost_us = ready ? 0 : clock_mono_us();
         d->ever_ready = d->ever_ready || ready;
         driver_feed(d, ready ? LOOP_EV_PARTS_READY : LOOP_EV_PARTS_LOST, false, NULL);
     }

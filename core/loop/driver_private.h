@@ -1,5 +1,9 @@
 /* Shared by the driver's files; nobody else includes it. One thread throughout, except the
- * store's on_durable, which only sends an async. */
+ * store's on_durable, which only sends an async.
+ *
+ * Every time kept here (*_us) is of the monotonic clock: deadlines, budgets and back-off hold when
+ * somebody sets the wall clock. A fact gets wall time where it is put (clock_wall_of_us for a
+ * moment that was kept). */
 #ifndef ROLLTOP_LOOP_DRIVER_PRIVATE_H
 #define ROLLTOP_LOOP_DRIVER_PRIVATE_H
 
@@ -66,7 +70,7 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     int64_t verified;       /* version it was verified on, -1 */
     int64_t doubt_us;       /* until then a call that was given up may still act; 0 none */
     int64_t command;        /* restart or update that is done once it serves again; 0 none */
-    int64_t boots[8];       /* wall times of the newest process starts seen */
+    int64_t boots[8];       /* when the newest process starts were seen */
     int boot_count;
     int fences_failed;
     int sync_failures;      /* updates in a row that went back because of it */

@@ -146,7 +146,7 @@ Err driver_resume(Driver *d, LoopConfig *loop, Fault *fault)
         d->trainer_dir = last.state;
     }
     if (d->config->engine_addr_count > 0) { /* engines of others outlived the core */
-        d->settle_us = clock_wall_us() + SETTLE_US;
+        d->settle_us = clock_mono_us() + SETTLE_US;
     }
     driver_event(d, SEVERITY_INFO, "core", 0, "resumed at step %lld", (long long)loop->start_step);
     return ERR_OK;

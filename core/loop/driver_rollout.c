@@ -28,7 +28,7 @@ static void on_progress(Generation *g, size_t tokens, void *user)
 {
     Attempt *a = user;
     Driver *d = a->job->driver;
-    int64_t now = clock_wall_us();
+    int64_t now = clock_mono_us();
     int64_t engine = engine_id(d, generate_engine(g));
     a->moved_us = now;
     if (engine > 0) {
@@ -38,7 +38,7 @@ static void on_progress(Generation *g, size_t tokens, void *user)
         return;
     }
     a->logged_us = now;
-    SampleProgressFact fact = {.sample = a->sample, .t_us = now,
+    SampleProgressFact fact = {.sample = a->sample, .t_us = clock_wall_us(),
                                .engine = engine,
                                .tokens = (int64_t)tokens};
     store_put_sample_progress(d->store, &fact);
@@ -70,7 +70,7 @@ static void feed_end(Attempt *a, const RolloutAttemptEnd *end, int64_t engine, i
     job->ending = end;
     job->ending_engine = engine;
     job->ending_first_us = first_us;
-    rollout_attempt_end(job->rollout, end, clock_wall_us());
+    rollout_attempt_end(job->rollout, end, clock_mono_us());
     pump(job);
     job->ending = NULL;
 }
@@ -127,12 +127,11 @@ static void start_attempt(RolloutJob *job, const RolloutAction *action)
     const RunConfig *c = d->config;
     const SampleSettings *s = job->eval ? &c->eval : &c->rollout;
     Attempt *a = attempt_of(job, action->sample);
-    int64_t now = clock_wall_us();
     *a = (Attempt){.job = job, .sample = action->sample, .attempt = action->attempt,
                    .group = (int)(action->group - job->first_group),
-                   .started_us = now};
+                   .started_us = clock_mono_us()};
     SampleStartFact fact = {.sample = a->sample, .group = action->group, .step = job->step,
-                            .t_us = now, .attempt = a->attempt, .eval = job->eval};
+                            .t_us = clock_wall_us(), .attempt = a->attempt, .eval = job->eval};
     store_put_sample_start(d->store, &fact);
     char rid[96];
     (void)str_format(rid, sizeof rid, "%s-%lld-%d", c->run_id, (long long)a->sample, a->attempt);
@@ -202,7 +201,7 @@ static void score(RolloutJob *job, int64_t sample)
     int64_t now = clock_wall_us();
     SampleRewardFact fact = {.sample = sample, .t_us = now, .reward = val_of(reward, now)};
     store_put_sample_reward(d->store, &fact);
-    rollout_reward(job->rollout, sample, reward, now);
+    rollout_reward(job->rollout, sample, reward, clock_mono_us());
 }
 
 static void log_end(RolloutJob *job, const RolloutAction *action)
@@ -266,15 +265,15 @@ static void pump(RolloutJob *job)
 /* The policy that the run starts from, as a row of its own: step -1. */
 static void log_eval_before(Driver *d, const RolloutJob *job)
 {
-    StepFact fact = {.step = job->step - 1, .t_us = job->started_us,
+    StepFact fact = {.step = job->step - 1, .t_us = clock_wall_of_us(job->started_us),
                      .policy_version = loop_committed(d->loop)};
     store_put_step(d->store, &fact);
-    fact.t_us = job->ended_us;
+    fact.t_us = clock_wall_of_us(job->ended_us);
     fact.end = true;
     fact.outcome = "evaluated before training";
     fact.samples = (int64_t)job->group_count * job->per_group;
     fact.tokens = job->tokens;
-    fact.eval_reward_mean = val_of(job->reward_mean, job->ended_us);
+    fact.eval_reward_mean = val_of(job->reward_mean, fact.t_us);
     store_put_step(d->store, &fact);
     if (d->config->lines) {
         fprintf(d->config->lines, "eval before training: %.4f (%d prompts)\n", job->reward_mean,
@@ -300,7 +299,7 @@ static void finish_eval(Driver *d, RolloutJob *job)
 static void close_job(Driver *d, RolloutJob *job)
 {
     bool eval = job->eval;
-    job->ended_us = clock_wall_us();
+    job->ended_us = clock_mono_us();
     bool good = job->over && !job->failed && !job->cancelled;
     if (eval) {
         d->eval = NULL;
@@ -366,7 +365,7 @@ Err driver_rollout_start(Driver *d, bool eval, Fault *fault)
     } else {
         d->batch = job;
     }
-    job->started_us = clock_wall_us();
+    job->started_us = clock_mono_us();
     driver_update_gate(d);
     rollout_begin(job->rollout, job->started_us);
     pump(job);
@@ -384,7 +383,7 @@ void driver_rollout_cancel(Driver *d)
     RolloutJob *job = running(d);
     if (job && !job->cancelled) {
         job->cancelled = true;
-        rollout_abort(job->rollout, clock_wall_us());
+        rollout_abort(job->rollout, clock_mono_us());
         pump(job);
     }
 }
@@ -409,7 +408,7 @@ static bool went_there(const Driver *d, const Attempt *a, int engine, int64_t no
 void driver_rollout_engine_lost(Driver *d, int engine)
 {
     RolloutJob *job = running(d);
-    int64_t now_us = clock_wall_us();
+    int64_t now_us = clock_mono_us();
     int64_t samples = job ? (int64_t)job->group_count * job->per_group : 0;
     for (int64_t i = 0; i < samples; i++) {
         Attempt *a = &job->attempts[i];
@@ -455,7 +454,7 @@ void driver_update_gate(Driver *d)
     }
     bool open = !d->gate_operator && !d->gate_sync && d->frontend_up && served;
     if (job) {
-        rollout_gate(job->rollout, open, clock_wall_us());
+        rollout_gate(job->rollout, open, clock_mono_us());
         pump(job);
     }
 }

@@ -30,7 +30,7 @@ static void change_phase(Driver *d, const LoopAction *action)
         store_put_phase(d->store, &end);
     }
     d->phase_id = d->next_phase++;
-    d->phase_began_us = now;
+    d->phase_began_us = clock_mono_us();
     PhaseFact begin = {.phase_id = d->phase_id, .step = action->step, .t_us = now,
                        .phase = action->phase};
     store_put_phase(d->store, &begin);
@@ -42,7 +42,7 @@ static void change_phase(Driver *d, const LoopAction *action)
 static void count_phase(Driver *d, LoopPhase before)
 {
     if (d->phase_began_us > 0) {
-        int64_t spell = clock_wall_us() - d->phase_began_us;
+        int64_t spell = clock_mono_us() - d->phase_began_us;
         d->phase_us[before] += spell;
     }
 }
@@ -50,11 +50,11 @@ static void count_phase(Driver *d, LoopPhase before)
 static void begin_step(Driver *d, const LoopAction *action)
 {
     memset(d->phase_us, 0, sizeof d->phase_us);
-    d->step_began_us = clock_wall_us();
+    d->step_began_us = clock_mono_us();
     d->step_version = action->version;
     d->eval_known = false;
     d->step_open = true;
-    StepFact fact = {.step = action->step, .t_us = d->step_began_us,
+    StepFact fact = {.step = action->step, .t_us = clock_wall_us(),
                      .policy_version = action->version};
     store_put_step(d->store, &fact);
     block_until_durable(d);
@@ -101,7 +101,7 @@ static void step_metrics(Driver *d, int64_t step, const RolloutJob *job)
     driver_metric(d, step, "perf/rollout_time", seconds(d, PHASE_GENERATE));
     driver_metric(d, step, "perf/train_time", seconds(d, PHASE_TRAIN));
     driver_metric(d, step, "perf/update_weights_time", seconds(d, PHASE_SYNC));
-    driver_metric(d, step, "perf/step_time", (double)(clock_wall_us() - d->step_began_us) / 1e6);
+    driver_metric(d, step, "perf/step_time", (double)(clock_mono_us() - d->step_began_us) / 1e6);
     if (job && job->over) {
         driver_metric(d, step, "rollout/raw_reward", job->reward_mean);
         driver_metric(d, step, "rollout/response_len/mean", job->length_mean);
@@ -123,7 +123,7 @@ static void step_event(Driver *d, const LoopAction *action, const StepFact *fact
     }
     driver_event(d, whole ? SEVERITY_INFO : SEVERITY_WARN, "step", 0, "step %lld %s %.1f s%s%s",
                  (long long)action->step, whole ? "done" : action->reason,
-                 (double)(fact->t_us - d->step_began_us) / 1e6, reward, eval);
+                 (double)(clock_mono_us() - d->step_began_us) / 1e6, reward, eval);
 }
 
 static void end_step(Driver *d, const LoopAction *action)
@@ -151,7 +151,7 @@ static void end_step(Driver *d, const LoopAction *action)
     store_put_step(d->store, &fact);
     d->step_open = false;
     count_phase(d, d->phase_now); /* the phase that closes the step is still open */
-    d->phase_began_us = now;
+    d->phase_began_us = clock_mono_us();
     step_metrics(d, action->step, job);
     step_event(d, action, &fact);
     print_step(d, action, job);
@@ -254,7 +254,7 @@ void driver_take_actions(Driver *d)
     while (!d->blocked && loop_next(d->loop, &action)) {
         if (action.kind == LOOP_ACT_PHASE) {
             count_phase(d, d->phase_now);
-            driver_note_spell(d, d->phase_now, clock_wall_us() - d->phase_began_us);
+            driver_note_spell(d, d->phase_now, clock_mono_us() - d->phase_began_us);
             d->phase_now = action.phase;
         }
         take(d, &action);

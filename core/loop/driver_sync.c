@@ -13,7 +13,7 @@ static void pump(SyncJob *job);
 
 void sync_give(SyncJob *job, const TxnAnswer *answer)
 {
-    txn_answer(job->txn, answer, clock_wall_us());
+    txn_answer(job->txn, answer, clock_mono_us());
     pump(job);
 }
 
@@ -68,7 +68,7 @@ static void keep_doubt(SyncJob *job, int engine)
     if (!txn_in_doubt(job->txn, engine)) {
         return;
     }
-    seat->doubt_us = clock_wall_us() + TXN_DOUBT_US;
+    seat->doubt_us = clock_mono_us() + TXN_DOUBT_US;
     bool restart = seat->part && seat->bring && !d->shutting;
     driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
                  "a call to it was given up and may still act: %s",
@@ -90,7 +90,7 @@ static void quarantine(SyncJob *job, const TxnAction *action)
     seat->verified = -1;
     int64_t wait = BRING_AGAIN_US << (seat->fences_failed < 4 ? seat->fences_failed : 4);
     seat->fences_failed++;
-    seat->bring_due_us = clock_wall_us() + wait;
+    seat->bring_due_us = clock_mono_us() + wait;
     fleet_set_admitted(d->fleet, action->engine, false);
     fleet_hold(d->fleet, action->engine, false, false, true);
     driver_route(d, action->engine, false);
@@ -127,14 +127,13 @@ static void admit_members(SyncJob *job)
 static void end(SyncJob *job, const TxnAction *action)
 {
     Driver *d = job->d;
-    int64_t now = clock_wall_us();
     job->over = true;
     job->committed = action->commit;
     char outcome[192];
     (void)str_format(outcome, sizeof outcome, "%s",
                      action->commit ? "committed" : job->bad_artifact ? "rejected" : "rolled_back");
-    TxnEndFact fact = {.txn = job->id, .t_us = now, .outcome = outcome,
-                       .pause_us = job->gate_us > 0 ? now - job->gate_us : 0};
+    TxnEndFact fact = {.txn = job->id, .t_us = clock_wall_us(), .outcome = outcome,
+                       .pause_us = job->gate_us > 0 ? clock_mono_us() - job->gate_us : 0};
     store_put_txn_end(d->store, &fact);
     if (job->to != job->from) {
         sync_policy_state(d, job->to, job->id,
@@ -172,7 +171,7 @@ static void act(SyncJob *job, const TxnAction *action)
     TxnAnswer answer = sync_answer_to(action, true, NULL);
     switch (action->kind) {
     case TXN_ACT_CLOSE_GATE:
-        job->gate_us = clock_wall_us();
+        job->gate_us = clock_mono_us();
         if (!job->fence) {
             d->gate_sync = true;
             driver_update_gate(d);
@@ -234,7 +233,7 @@ static bool member_now(const Driver *d, int engine)
     return engine < fleet_count(d->fleet) && seat->incarnation > 0 &&
            seat->state != ENGINE_DEAD && seat->state != ENGINE_GONE &&
            seat->state != ENGINE_STARTING && !seat->leaving &&
-           fleet_listed(d->fleet, engine) && seat->doubt_us <= clock_wall_us();
+           fleet_listed(d->fleet, engine) && seat->doubt_us <= clock_mono_us();
 }
 
 /* An engine that was quarantined a moment ago, or for whose sake updates went back twice, stays
@@ -295,7 +294,7 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
     job->again = again;
     job->members = xcalloc((size_t)d->seat_count, sizeof *job->members);
     TxnMember *ids = xcalloc((size_t)d->seat_count, sizeof *ids);
-    int64_t now_us = clock_wall_us();
+    int64_t now_us = clock_mono_us();
     bool choose = only < 0 && good_members(d, now_us) > 0;
     for (int i = 0; i < d->seat_count; i++) {
         if (choose && member_now(d, i) && left_out(d, i, now_us)) {
@@ -330,7 +329,7 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
                     .engines = job->count, .why = why};
     store_put_txn(d->store, &fact);
     d->jobs[d->job_count++] = job;
-    txn_begin(job->txn, clock_wall_us());
+    txn_begin(job->txn, clock_mono_us());
     return job;
 }
 
@@ -338,7 +337,7 @@ void driver_sync_start(Driver *d, int64_t version, bool again)
 {
     d->main_version = version;
     d->main_again = again;
-    driver_sync_tick(d, clock_wall_us());
+    driver_sync_tick(d, clock_mono_us());
 }
 
 static int running_jobs(const Driver *d)
@@ -356,7 +355,7 @@ static void start_main(Driver *d)
     for (int i = 0; i < d->seat_count; i++) {
         members += member_now(d, i);
     }
-    if (members == 0 || d->job_count >= DRIVER_JOBS_MAX || clock_wall_us() < d->settle_us) {
+    if (members == 0 || d->job_count >= DRIVER_JOBS_MAX || clock_mono_us() < d->settle_us) {
         return; /* somebody comes back; the loop was told that parts are lost */
     }
     int64_t version = d->main_version;
@@ -420,7 +419,7 @@ void driver_sync_engine_lost(Driver *d, int engine, int64_t incarnation)
         SyncMember *member = d->jobs[i]->over ? NULL : member_of(d->jobs[i], engine);
         if (member && member->id.incarnation == incarnation && !member->out) {
             member->out = true;
-            txn_member_lost(d->jobs[i]->txn, engine, incarnation, clock_wall_us());
+            txn_member_lost(d->jobs[i]->txn, engine, incarnation, clock_mono_us());
             pump(d->jobs[i]);
         }
     }

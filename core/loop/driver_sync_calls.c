@@ -31,10 +31,9 @@ TxnAnswer sync_answer_to(const TxnAction *action, bool ok, const char *detail)
 static void ledger(SyncJob *job, const TxnAction *action, bool ok, int64_t sent_us,
                    const char *detail)
 {
-    int64_t now = clock_wall_us();
     TxnAnswerFact fact = {.txn = job->id, .engine = action->engine + 1,
-                          .incarnation = action->incarnation, .t_us = now,
-                          .took_us = now - sent_us, .phase = action->phase, .ok = ok,
+                          .incarnation = action->incarnation, .t_us = clock_wall_us(),
+                          .took_us = clock_mono_us() - sent_us, .phase = action->phase, .ok = ok,
                           .detail = detail};
     store_put_txn_answer(job->d->store, &fact);
 }
@@ -138,7 +137,7 @@ void sync_check_artifact(SyncJob *job, const TxnAction *action)
         copy_artifact(&d->committed_artifact, &check->previous);
     }
     check->norm_jump = d->config->norm_jump;
-    check->sent_us = clock_wall_us();
+    check->sent_us = clock_mono_us();
     job->calls++;
     if (uv_queue_work(&d->uv, &check->work, check_work, checked) != 0) {
         check->err = ERR_MEMORY;
@@ -247,7 +246,7 @@ static void score_step(SyncCall *call, EngineCallKind kind)
 static void call_score(SyncJob *job, const TxnAction *action)
 {
     SyncCall *call = xcalloc(1, sizeof *call);
-    *call = (SyncCall){.job = job, .action = *action, .sent_us = clock_wall_us()};
+    *call = (SyncCall){.job = job, .action = *action, .sent_us = clock_mono_us()};
     job->calls++;
     score_step(call, ENGINE_CONTINUE);
 }
@@ -278,7 +277,7 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     }
     hold_for(d, action);
     SyncCall *context = xcalloc(1, sizeof *context);
-    *context = (SyncCall){.job = job, .action = *action, .sent_us = clock_wall_us()};
+    *context = (SyncCall){.job = job, .action = *action, .sent_us = clock_mono_us()};
     Fault fault = {0};
     job->calls++;
     if (fleet_call(d->fleet, action->engine, &call, engine_answered, context, &fault) != ERR_OK) {

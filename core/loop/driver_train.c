@@ -39,7 +39,7 @@ static void on_line(bool is_stderr, Str line, void *user)
 static void on_exit_trainer(const char *how, void *user)
 {
     Driver *d = user;
-    int64_t now_us = clock_wall_us();
+    int64_t now_us = clock_mono_us();
     d->trainer_ended = d->trainer; /* freed on the next tick: we are inside its callback */
     d->trainer = NULL;
     bool served = d->trainer_stage == TRAINER_READY;
@@ -198,7 +198,7 @@ static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, 
         reply->err == ERR_FORMAT) {
         d->trainer_stage = TRAINER_DOWN;
         if (!d->trainer_stopped) {
-            d->trainer_down_us = d->trainer_down_us ? d->trainer_down_us : clock_wall_us();
+            d->trainer_down_us = d->trainer_down_us ? d->trainer_down_us : clock_mono_us();
         }
         driver_check_parts(d);
         if (reply->err != ERR_NET) {

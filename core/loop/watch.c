@@ -78,7 +78,7 @@ static void engine_in(Watch *w, const char *address, const char *reason)
         tell(w, SEVERITY_WARN, -1, "%s is not watched: %s", address, fault.sentence);
         return;
     }
-    w->seen[index] = (Seen){.version = -1, .state_since_us = clock_wall_us()};
+    w->seen[index] = (Seen){.version = -1, .state_since_us = clock_mono_us()};
     tell(w, SEVERITY_INFO, index, "watched at %s: %s", address, reason);
 }
 
@@ -119,7 +119,7 @@ static void on_state(int engine, EngineState before, EngineState now, const char
     Watch *w = user;
     bool bad = now == ENGINE_DEAD || now == ENGINE_STUCK;
     bool notable = bad || now == ENGINE_GONE || before == ENGINE_DEAD || before == ENGINE_STUCK;
-    w->seen[engine].state_since_us = clock_wall_us();
+    w->seen[engine].state_since_us = clock_mono_us();
     (void)str_format(w->seen[engine].how, sizeof w->seen[engine].how, "%s", reason);
     if (notable) {
         tell(w, bad ? SEVERITY_CRIT : SEVERITY_WARN, engine, "%s: %s", engine_state_name(now),
@@ -154,7 +154,7 @@ static void on_incarnation(int engine, int64_t incarnation, void *user)
 static void on_frontend(bool up, const char *reason, void *user)
 {
     Watch *w = user;
-    w->frontend_down_us = up ? 0 : clock_wall_us();
+    w->frontend_down_us = up ? 0 : clock_mono_us();
     tell(w, up ? SEVERITY_INFO : SEVERITY_CRIT, -1, "frontend %s: %s",
          up ? "answers" : "does not answer", reason ? reason : "");
 }
@@ -183,14 +183,15 @@ static void diagnose_now(Watch *w)
                                   .reported_version = e.reported_version,
                                   .detail = w->seen[i].how[0] ? w->seen[i].how : NULL};
     }
-    DiagPicture picture = {.now_us = clock_wall_us(), .phase = PHASE_INIT, .committed = -1,
+    DiagPicture picture = {.now_us = clock_mono_us(), .phase = PHASE_INIT, .committed = -1,
                            .engines = engines, .engine_count = count,
                            .frontend_down_us = w->frontend_down_us};
     DiagAction action;
     diagnose_tick(w->diagnose, &picture);
     while (diagnose_next(w->diagnose, &action)) {
-        IncidentFact fact = {.incident = action.incident, .onset_us = action.onset_us,
-                             .ended_us = action.ended_us,
+        IncidentFact fact = {.incident = action.incident, .onset_us = clock_wall_of_us(action.onset_us),
+                             .ended_us = action.ended_us > 0
+                                             ? clock_wall_of_us(action.ended_us) : 0,
                              .class_name = diagnose_class_name(action.class_id),
                              .severity = action.severity, .engine = action.engine,
                              .evidence = action.evidence, .next_key = ""};

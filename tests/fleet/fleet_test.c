@@ -245,6 +245,28 @@ static void a_resumed_core_counts_on(void)
     raw_server_stop(&a);
 }
 
+/* An engine whose rows are of a time to come, because the wall clock was set back since, is known
+ * all the same: its id and its incarnations are not given to another one. */
+static void known_from_a_clock_ahead(void)
+{
+    int64_t ahead_us = clock_wall_us() + INT64_C(3600000000);
+    EngineFact fact = {.engine = 4, .t_us = ahead_us, .name = "eng-03", .address = "127.0.0.1:9"};
+    store_put_engine(store, &fact);
+    for (int64_t i = 1; i <= 2; i++) {
+        IncarnationFact came = {.engine = 4, .incarnation = i, .t_us = ahead_us - i * 1000000};
+        store_put_incarnation(store, &came);
+    }
+    fleet_free(fleet);
+    run_ms(50);
+    store_close(store);
+    StoreConfig config = {0};
+    CHECK_I64(store_open(log_path, &config, &store, NULL), ERR_OK);
+    fleet_start(NULL);
+    CHECK_I64(fleet_count(fleet), 4);
+    CHECK_STR(fleet_engine(fleet, 3).name, "eng-03");
+    CHECK_I64(fleet_engine(fleet, 3).incarnation, 2);
+}
+
 static void control_calls(void)
 {
     setup.slow_pause_ms = 1200;
@@ -337,6 +359,7 @@ int main(void)
     RUN(bad_addresses);
     RUN(the_log_has_it_all);
     RUN(a_resumed_core_counts_on);
+    RUN(known_from_a_clock_ahead);
     RUN(control_calls);
     RUN(a_reply_of_the_old_incarnation_is_dropped);
     http_client_free(client);
