@@ -1,5 +1,7 @@
 #include "core/base/utf8.h"
 
+#include <string.h>
+
 /* Allowed range of the second byte depends on the first (Unicode table 3-7). */
 static int sequence(unsigned char first, unsigned char *low, unsigned char *high)
 {
@@ -101,6 +103,17 @@ bool utf8_harmless(uint32_t code)
 bool utf8_valid(Str s)
 {
     for (size_t i = 0; i < s.n;) {
+        uint64_t word = 0;
+        while (s.n - i >= sizeof word) { /* most of what comes is ASCII */
+            memcpy(&word, s.p + i, sizeof word);
+            if (word & 0x8080808080808080u) {
+                break;
+            }
+            i += sizeof word;
+        }
+        if (i == s.n) {
+            return true;
+        }
         uint32_t code = 0;
         bool partial = false;
         size_t step = utf8_decode(s.p + i, s.n - i, &code, &partial);

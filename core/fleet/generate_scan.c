@@ -8,10 +8,9 @@
 #include "core/fleet/generate_scan.h"
 
 #include "core/base/mem.h"
-#include "core/fleet/json_cursor.h"
+#include "core/fleet/generate_lists.h"
 #include "core/fleet/peer_error.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,15 +21,9 @@ enum { SCAN_TEXT_MAX = 16 << 20, SCAN_SPANS_MAX = 4096, SCAN_TOKENS_MAX = 1 << 2
 typedef enum Mode { MODE_OPEN, MODE_INCREMENTAL, MODE_CUMULATIVE } Mode;
 typedef enum Finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_OTHER } Finish;
 
-typedef struct Tokens {
-    int32_t *ids;
-    float *logprobs;
-    size_t count, capacity;
-} Tokens;
-
 typedef struct Event { /* one event as it was read; strings lie in its bytes */
-    Tokens ids;        /* only .ids of it */
-    Tokens triples;
+    TokenList ids; /* only .ids of it */
+    TokenList triples;
     bool has_ids, has_triples, null_logprob, has_meta, has_error, no_version;
     Str text, rid, message, type;
     Finish finish;
@@ -45,7 +38,7 @@ struct GenerateScan {
     size_t max_tokens, prompt_expected;
     char rid[128];
     Event event;
-    Tokens held;
+    TokenList held;
     GenerateSpan *spans;
     size_t span_count, span_capacity;
     Text text;
@@ -92,11 +85,9 @@ void generate_scan_free(GenerateScan *scan)
     if (!scan) {
         return;
     }
-    Tokens *all[] = {&scan->event.ids, &scan->event.triples, &scan->held};
-    for (size_t i = 0; i < 3; i++) {
-        free(all[i]->ids);
-        free(all[i]->logprobs);
-    }
+    token_list_free(&scan->event.ids);
+    token_list_free(&scan->event.triples);
+    token_list_free(&scan->held);
     free(scan->event.spans);
     free(scan->spans);
     text_free(&scan->text);
@@ -141,17 +132,6 @@ static void breaks(GenerateScan *scan, const char *format, ...)
     }
 }
 
-static void push_token(Tokens *tokens, int32_t id, float logprob)
-{
-    if (tokens->count == tokens->capacity) {
-        tokens->capacity = tokens->capacity ? tokens->capacity * 2 : 64;
-        tokens->ids = xrealloc(tokens->ids, tokens->capacity, sizeof *tokens->ids);
-        tokens->logprobs = xrealloc(tokens->logprobs, tokens->capacity, sizeof *tokens->logprobs);
-    }
-    tokens->ids[tokens->count] = id;
-    tokens->logprobs[tokens->count++] = logprob;
-}
-
 static bool push_span(GenerateSpan **spans, size_t *count, size_t *capacity, GenerateSpan span)
 {
     if (*count >= SCAN_SPANS_MAX) {
@@ -173,61 +153,21 @@ static bool key_is(Str key, const char *name, size_t n)
 }
 #define KEY(literal) key_is(key, literal, sizeof(literal) - 1)
 
-static int32_t read_id(JsonCursor *c)
-{
-    int64_t id = -1;
-    if (json_integer(c, &id) && (id < 0 || id > INT32_MAX)) {
-        id = -1;
-    }
-    return (int32_t)id;
-}
-
+/* One entry over the bound is enough to see that it is passed. */
 static void read_ids(GenerateScan *scan, JsonCursor *c)
 {
-    Event *e = &scan->event;
-    bool first = true;
-    if (json_null(c)) {
-        return;
-    }
-    e->has_ids = true;
-    json_enter(c, '[');
-    while (json_element(c, &first)) {
-        int32_t id = read_id(c);
-        if (e->ids.count < scan->max_tokens + 1) { /* one over the bound is enough to see it */
-            push_token(&e->ids, id, 0.0f);
-        }
+    if (!json_null(c)) {
+        scan->event.has_ids = true;
+        generate_read_ids(c, &scan->event.ids, scan->max_tokens + 1);
     }
 }
 
 static void read_triples(GenerateScan *scan, JsonCursor *c)
 {
     Event *e = &scan->event;
-    bool first = true;
-    if (json_null(c)) {
-        return;
-    }
-    e->has_triples = true;
-    json_enter(c, '[');
-    while (json_element(c, &first)) {
-        bool inner = true;
-        float logprob = NAN;
-        int32_t id = -1;
-        json_enter(c, '[');
-        if (json_element(c, &inner)) {
-            if (!json_null(c)) { /* NaN and infinities are printed as null */
-                json_float(c, &logprob);
-            }
-        }
-        if (json_element(c, &inner)) {
-            id = read_id(c);
-        }
-        while (json_element(c, &inner)) {
-            json_skip(c);
-        }
-        e->null_logprob = e->null_logprob || !isfinite(logprob);
-        if (e->triples.count < scan->max_tokens + 1) {
-            push_token(&e->triples, id, logprob);
-        }
+    if (!json_null(c)) {
+        e->has_triples = true;
+        generate_read_triples(c, &e->triples, scan->max_tokens + 1, &e->null_logprob);
     }
 }
 
@@ -385,8 +325,8 @@ static void read_event(GenerateScan *scan, JsonCursor *c)
 
 static void event_reset(Event *e)
 {
-    Tokens ids = e->ids;
-    Tokens triples = e->triples;
+    TokenList ids = e->ids;
+    TokenList triples = e->triples;
     GenerateSpan *spans = e->spans;
     size_t span_capacity = e->span_capacity;
     *e = (Event){.completion = -1, .logprob_length = -1, .prompt_tokens = -1, .cached_tokens = -1,
@@ -416,8 +356,34 @@ static void add_version(GenerateScan *scan, size_t from, size_t to, int64_t vers
     }
 }
 
+/* Every id is in the vocabulary and the same in both lists, which are equally long. The first loop
+ * only finds out that something is wrong, many ids at a time; the second says what. */
+static void check_ids(GenerateScan *scan, const TokenList *tokens)
+{
+    const Event *e = &scan->event;
+    const bool both = e->has_ids && e->has_triples;
+    const uint32_t end = scan->vocab > 0 ? (uint32_t)scan->vocab : (uint32_t)INT32_MAX + 1u;
+    const size_t n = tokens->count;
+    uint32_t outside = 0;
+    for (size_t i = 0; i < n; i++) {
+        outside |= (uint32_t)tokens->ids[i] >= end ? 1u : 0u;
+    }
+    const size_t bytes = n * sizeof *tokens->ids;
+    if (n == 0 || (!outside && (!both || memcmp(e->triples.ids, tokens->ids, bytes) == 0))) {
+        return;
+    }
+    for (size_t i = 0; i < n && !scan->broken[0]; i++) {
+        int32_t id = tokens->ids[i];
+        if (id < 0 || (scan->vocab > 0 && id >= scan->vocab)) {
+            breaks(scan, "token id %d is outside the vocabulary of %d", id, scan->vocab);
+        } else if (both && e->triples.ids[i] != id) {
+            breaks(scan, "output id %d, but %d in the log-probs", id, e->triples.ids[i]);
+        }
+    }
+}
+
 /* ids, triples and both counters of one event agree; gives its tokens. */
-static const Tokens *event_tokens(GenerateScan *scan)
+static const TokenList *event_tokens(GenerateScan *scan)
 {
     Event *e = &scan->event;
     const size_t n = e->has_ids ? e->ids.count : e->triples.count;
@@ -438,20 +404,15 @@ static const Tokens *event_tokens(GenerateScan *scan)
         breaks(scan, "output_token_logprobs_length %lld, completion_tokens %lld",
                (long long)e->logprob_length, (long long)e->completion);
     }
-    const Tokens *tokens = e->has_ids ? &e->ids : &e->triples;
-    for (size_t i = 0; i < n && !scan->broken[0]; i++) {
-        int32_t id = tokens->ids[i];
-        if (id < 0 || (scan->vocab > 0 && id >= scan->vocab)) {
-            breaks(scan, "token id %d is outside the vocabulary of %d", id, scan->vocab);
-        } else if (e->has_ids && e->has_triples && e->triples.ids[i] != id) {
-            breaks(scan, "output id %d, but %d in the log-probs", id, e->triples.ids[i]);
-        }
+    const TokenList *tokens = e->has_ids ? &e->ids : &e->triples;
+    if (!scan->broken[0]) {
+        check_ids(scan, tokens);
     }
     return tokens;
 }
 
 /* How many of the event's n tokens we hold already (0: incremental). */
-static size_t known_part(GenerateScan *scan, const Tokens *tokens)
+static size_t known_part(GenerateScan *scan, const TokenList *tokens)
 {
     const Event *e = &scan->event;
     const size_t held = scan->held.count;
@@ -482,7 +443,7 @@ static void apply_tokens(GenerateScan *scan)
         && e->completion != (int64_t)e->ids.count) {
         return; /* an abort in the queue repeats odd parts of the sample (sglang-api 6.6) */
     }
-    const Tokens *tokens = event_tokens(scan);
+    const TokenList *tokens = event_tokens(scan);
     if (scan->broken[0]) {
         return;
     }
@@ -499,9 +460,8 @@ static void apply_tokens(GenerateScan *scan)
         breaks(scan, "more than the %zu tokens asked for", scan->max_tokens);
         return;
     }
-    for (size_t i = known; i < tokens->count; i++) {
-        push_token(&scan->held, tokens->ids[i], e->has_triples ? e->triples.logprobs[i] : NAN);
-    }
+    token_list_add(&scan->held, tokens->ids + known,
+                   e->has_triples ? e->triples.logprobs + known : NULL, tokens->count - known);
     add_version(scan, from, scan->held.count, e->weight_version);
     if (e->text.p) {
         if (scan->mode == MODE_CUMULATIVE) {

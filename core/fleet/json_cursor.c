@@ -3,6 +3,7 @@
 #include "core/fleet/json_cursor.h"
 
 #include "core/base/utf8.h"
+#include "core/fleet/json_digits.h"
 
 #include <string.h>
 
@@ -128,17 +129,46 @@ static bool escape(JsonCursor *c)
     return true;
 }
 
+/* Eight bytes of a string: not 0 where one ends a plain run, its lowest set bit in the first that
+ * does. (A borrow can mark a byte wrongly only behind one that is marked rightly.) */
+static inline uint64_t stops_in(uint64_t word)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t quote = word ^ (ones * '"');
+    uint64_t slash = word ^ (ones * '\\');
+    uint64_t below = (word - ones * 0x20) & ~word;
+    return (below | ((quote - ones) & ~quote) | ((slash - ones) & ~slash)) & (ones * 0x80);
+}
+
+/* First byte from p on that ends a plain run, or the end; *high collects the bytes' top bits. */
+static const char *plain_run(const char *p, const char *end, uint64_t *high)
+{
+    while (end - p >= DIGITS_WORD) {
+        uint64_t word = digits_load(p);
+        uint64_t found = stops_in(word);
+        if (found) {
+            uint64_t before = (found & -found) - 1; /* bits below the one found */
+            *high |= word & (before >> 7);
+            return p + __builtin_ctzll(found) / 8;
+        }
+        *high |= word;
+        p += DIGITS_WORD;
+    }
+    for (; p < end && !stops[(unsigned char)*p]; p++) {
+        *high |= (unsigned char)*p;
+    }
+    return p;
+}
+
 bool json_raw_string(JsonCursor *c, Str *raw)
 {
     if (json_peek(c) != '"') {
         return fail(c, "a string is missing");
     }
     const char *from = ++c->p;
+    uint64_t high = 0;
     for (;;) {
-        const char *p = c->p;
-        while (p < c->end && !stops[(unsigned char)*p]) {
-            p++;
-        }
+        const char *p = plain_run(c->p, c->end, &high);
         c->p = p;
         if (p >= c->end) {
             return fail(c, "a string is cut");
@@ -146,7 +176,8 @@ bool json_raw_string(JsonCursor *c, Str *raw)
         if (*p == '"') {
             *raw = (Str){from, (size_t)(p - from)};
             c->p++;
-            return true;
+            return (high & 0x8080808080808080u) == 0 || utf8_valid(*raw)
+                   || fail(c, "a string is not valid UTF-8");
         }
         if (*p != '\\') {
             return fail(c, "a control byte stands in a string");
@@ -254,31 +285,18 @@ bool json_integer(JsonCursor *c, int64_t *out)
     return true;
 }
 
-/* The nearest float to the double nearest to the decimal. digits * 10^exponent in doubles is off
- * by at most two units in the last place (the conversion of digits over 2^53 and one division
- * each round once), so its upper bits decide, unless the 29 bits that a float drops lie so near
- * to one half that two units could turn the decision: then, and for many digits or large
- * exponents, the exact conversion of base is asked. */
 bool json_float(JsonCursor *c, float *out)
 {
-    static const double tens[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                  1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                  1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     Number n;
     if (!number(c, &n)) {
         return false;
     }
-    double value = 0.0;
-    if (n.count <= 19 && n.exponent <= 0 && n.exponent >= -22 && n.digits > 0) {
-        value = (double)n.digits / tens[-n.exponent];
-        uint64_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        int64_t dropped = (int64_t)(bits & 0x1FFFFFFF) - 0x10000000;
-        if ((dropped < -8 || dropped > 8) && value > 1e-30) {
-            *out = (float)(n.negative ? -value : value);
-            return true;
-        }
+    if (n.count <= 19 && n.exponent <= 0 && n.exponent > -DIGITS_TENS
+        && digits_to_float(n.digits, (unsigned)-n.exponent, out)) {
+        *out = n.negative ? -*out : *out;
+        return true;
     }
+    double value = 0.0;
     if (!str_to_double((Str){n.from, (size_t)(c->p - n.from)}, &value)) {
         value = n.negative ? -1e300 : 1e300; /* out of range: infinite as a float */
     }

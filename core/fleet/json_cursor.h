@@ -1,7 +1,7 @@
 /* Strict JSON reading in one forward pass, without a tree: a cursor over bytes that either skips
  * a value or hands out its parts. For replies that come thousands of times a second; everything
- * else uses base/json.h. RFC 8259 grammar, nesting at most JSON_CURSOR_DEPTH. After the first
- * error every call fails, so that callers may check once at the end. */
+ * else uses base/json.h. RFC 8259 grammar, strings in UTF-8, nesting at most JSON_CURSOR_DEPTH.
+ * After the first error every call fails, so that callers may check once at the end. */
 #ifndef ROLLTOP_FLEET_JSON_CURSOR_H
 #define ROLLTOP_FLEET_JSON_CURSOR_H
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The figures of the main job, one row each, against a peer or a floor measured in the same run:
 #   sh tests/bench/run.sh BUILD [NAME…]     (./setup bench [NAME…] builds and calls this)
-# Names: first demo generate train smollm sse log probe console memory; none means all. Judges nothing:
+# Names: first demo generate train smollm scan sse log probe console memory; none means all. Judges nothing:
 # the status is 0 whenever the benches ran. Two things are measured in turns (peer, rolltop, peer,
 # …), and the ratio is that of neighbours, since other load on the machine changes over minutes.
 #   ROLLTOP_PEERS    scripts of the peers (default ../shared/peers)
@@ -17,7 +17,7 @@ turns=${BENCH_TURNS:-3}
 python=${ROLLTOP_PYTHON:-python3}
 peers=${ROLLTOP_PEERS:-../shared/peers}
 smollm=${ROLLTOP_SMOLLM:-}
-all="first demo generate train smollm sse log probe console memory"
+all="first demo generate train smollm scan sse log probe console memory"
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -299,6 +299,16 @@ row_smollm() {
     fi
 }
 
+row_scan() {
+    title "scan: one reply of 8,192 tokens with log-probs, CPU"
+    run "$work/o" "${bench}scan"
+    first() { sed -n "s/.*$1/\\1/p" "$work/o" | head -n 1; }
+    row "scan of an 8,192-token log-prob reply, all checks included" "≥ 500 MB/s" \
+        "$(first 'scanner  *\([0-9]* MB.s\).*')" "bench_scan"
+    row "the same, its time to memchr from comma to comma (memchr without a match runs at $(
+        first 'no match  *\([0-9]*\) MB.*') MB/s)" "≤ 2x" \
+        "$(first 'ratio  *\([0-9.]*\) .*')x" "bench_scan"
+}
 row_sse() {
     title "sse: CPU a streamed token, 256 streams"
     run "$work/o" "${bench}sse_cpu"
