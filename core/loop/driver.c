@@ -104,9 +104,9 @@ static void watch_log(Driver *d)
 {
     Fault why = {0};
     bool recording = store_status(d->store, &why) == STORE_RECORDING;
-    if (recording == d->not_recording) {
-        d->not_recording = !recording;
-        d->not_recording_us = recording ? 0 : clock_mono_us();
+    if (recording == d->watch.not_recording) {
+        d->watch.not_recording = !recording;
+        d->watch.not_recording_us = recording ? 0 : clock_mono_us();
         if (recording) {
             driver_event(d, SEVERITY_INFO, "log", 0, "the log records again");
         } else if (d->config->lines) {
@@ -121,12 +121,12 @@ static void slow_tick(Driver *d, int64_t now_us)
     watch_log(d);
     driver_trainer_look(d, now_us);
     driver_diagnose_tick(d, now_us);
-    if (d->frontend_up && !d->shutting) {
+    if (d->front.up && !d->shutting) {
         driver_route_all(d);
     }
-    int64_t lost_us = d->parts_lost_us > 0 ? now_us - d->parts_lost_us : 0;
+    int64_t lost_us = d->ready.lost_us > 0 ? now_us - d->ready.lost_us : 0;
     int64_t bound_us = d->config->startup_s * 1000000;
-    bool never = !d->ever_ready && now_us >= d->startup_due_us;
+    bool never = !d->ready.ever && now_us >= d->ready.due_us;
     bool lost = lost_us > bound_us * DRIVER_LOST_FACTOR && !d->config->loop.hold_on_failure;
     if ((never || lost) && !loop_finished(d->loop)) {
         char why[224], missing[128];
@@ -175,7 +175,7 @@ static void on_signal(uv_signal_t *handle, int signum)
         return; /* wrappers such as timeout(1) send one interrupt twice */
     }
     d->interrupts++;
-    if (d->interrupts == 1 && d->not_recording && d->config->lines) {
+    if (d->interrupts == 1 && d->watch.not_recording && d->config->lines) {
         fputs("the run stops once the log records again; interrupt again to end it at once\n",
               d->config->lines);
         fflush(d->config->lines);
@@ -195,11 +195,11 @@ static Err open_log(Driver *d, Fault *fault)
     }
     const StoreMarks *marks = store_marks(d->store);
     d->session = marks->session + 1;
-    d->next_sample = marks->sample + 1;
-    d->next_group = marks->group + 1;
-    d->next_txn = marks->txn + 1;
+    d->roll.next_sample = marks->sample + 1;
+    d->roll.next_group = marks->group + 1;
+    d->sync.next_txn = marks->txn + 1;
     d->next_command = marks->command + 1;
-    d->next_phase = marks->phase + 1;
+    d->step.next_phase = marks->phase + 1;
     char host[128] = "";
     (void)gethostname(host, sizeof host - 1);
     RunFact run = {.t_us = clock_wall_us(), .run = d->config->run_id, .name = d->config->name,
@@ -220,10 +220,10 @@ static Err open_data(Driver *d, Fault *fault)
         err = tokenizer_load(c->hf_checkpoint, &d->tokenizer, fault);
     }
     if (err == ERR_OK) {
-        err = data_open(&c->data, &d->data, fault);
+        err = data_open(&c->data, &d->roll.data, fault);
     }
     if (err == ERR_OK && c->eval_data.path) {
-        err = data_open(&c->eval_data, &d->eval_data, fault);
+        err = data_open(&c->eval_data, &d->roll.eval_data, fault);
     }
     return err;
 }
@@ -253,25 +253,25 @@ static Err shape_data(Driver *d, Fault *fault)
 {
     KeepShort keep = {.d = d, .limit = d->config->max_prompt_len};
     if (keep.limit > 0) {
-        data_filter(d->data, keep_short, &keep);
-        if (d->eval_data) {
-            data_filter(d->eval_data, keep_short, &keep);
+        data_filter(d->roll.data, keep_short, &keep);
+        if (d->roll.eval_data) {
+            data_filter(d->roll.eval_data, keep_short, &keep);
         }
         if (keep.err != ERR_OK) {
             return fault_set(fault, keep.err, keep.fault.hint, "%s", keep.fault.sentence);
         }
     }
-    if (data_count(d->data) == 0) {
+    if (data_count(d->roll.data) == 0) {
         return fault_set(fault, ERR_ARG, "give a longer --rollout-max-prompt-len",
                          "no prompt of %s is short enough", d->config->data.path);
     }
-    for (int64_t row = 0; row < data_count(d->data) && d->canary_count < DRIVER_CANARY_TOKENS;
-         row++) {
+    for (int64_t row = 0;
+         row < data_count(d->roll.data) && d->policy.canary_count < DRIVER_CANARY_TOKENS; row++) {
         TokenIds ids = {0};
-        Err err = tokenizer_encode(d->tokenizer, data_row(d->data, row)->prompt, &ids, fault);
-        for (size_t i = 0; i < ids.count && d->canary_count < DRIVER_CANARY_TOKENS &&
-                           d->canary_count < d->model.max_positions - 1; i++) {
-            d->canary[d->canary_count++] = ids.ids[i];
+        Err err = tokenizer_encode(d->tokenizer, data_row(d->roll.data, row)->prompt, &ids, fault);
+        for (size_t i = 0; i < ids.count && d->policy.canary_count < DRIVER_CANARY_TOKENS &&
+                           d->policy.canary_count < d->model.max_positions - 1; i++) {
+            d->policy.canary[d->policy.canary_count++] = ids.ids[i];
         }
         token_ids_free(&ids);
         if (err != ERR_OK) {
@@ -344,7 +344,7 @@ static Err start_all(Driver *d, Fault *fault)
         }
     }
     d->loop = loop_new(&loop);
-    d->diagnose = diagnose_new(store_marks(d->store)->incident + 1);
+    d->watch.diagnose = diagnose_new(store_marks(d->store)->incident + 1);
     err = driver_parts_start(d, fault);
     err = err != ERR_OK ? err : driver_trainer_start(d, fault);
     return err;
@@ -364,9 +364,9 @@ static void begin_teardown(Driver *d)
 static void free_jobs(Driver *d)
 {
     driver_sync_free(d);
-    driver_job_free(d->batch);
-    driver_job_free(d->eval);
-    d->batch = d->eval = NULL;
+    driver_job_free(d->roll.batch);
+    driver_job_free(d->roll.eval);
+    d->roll.batch = d->roll.eval = NULL;
 }
 
 static void close_log(Driver *d)
@@ -420,19 +420,19 @@ static void teardown(Driver *d)
     bool still = !evloop_close(&d->uv); /* a look at DNS that nobody can call back */
     driver_members_free(d);
     loop_free(d->loop);
-    diagnose_free(d->diagnose);
-    data_free(d->data);
-    data_free(d->eval_data);
+    diagnose_free(d->watch.diagnose);
+    data_free(d->roll.data);
+    data_free(d->roll.eval_data);
     tokenizer_free(d->tokenizer);
-    if (d->has_artifact) {
-        artifact_free(&d->committed_artifact);
+    if (d->policy.has_committed) {
+        artifact_free(&d->policy.committed);
     }
-    if (d->has_pending) {
-        artifact_free(&d->pending_artifact);
+    if (d->policy.has_pending) {
+        artifact_free(&d->policy.pending);
     }
     free(d->waits.items);
     free(d->seats);
-    free(d->trainer_dir);
+    free(d->train.dir);
     if (!still) {
         free(d);
     }
@@ -445,7 +445,7 @@ Err loop_run(const RunConfig *config, void (*ready)(void *user), void *user, int
     d->config = config;
     d->fault = fault;
     d->status = 3;
-    d->eval_reward = NAN;
+    d->step.eval_reward = NAN;
     (void)str_format(d->end_reason, sizeof d->end_reason, "ended");
     (void)signal(SIGPIPE, SIG_IGN);
     Err err = open_uv(d, fault);
@@ -455,7 +455,7 @@ Err loop_run(const RunConfig *config, void (*ready)(void *user), void *user, int
     }
     err = start_all(d, fault);
     if (err == ERR_OK) {
-        d->startup_due_us = clock_mono_us() + config->startup_s * 1000000;
+        d->ready.due_us = clock_mono_us() + config->startup_s * 1000000;
         uv_timer_start(&d->tick, on_tick, 1, DRIVER_TICK_MS);
         uv_signal_start(&d->sigint, on_signal, SIGINT);
         uv_signal_start(&d->sigterm, on_signal, SIGTERM);

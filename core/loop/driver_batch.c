@@ -25,17 +25,18 @@ void driver_job_free(RolloutJob *job)
 static Err take_rows(Driver *d, RolloutJob *job, Fault *fault)
 {
     if (job->eval) {
-        job->group_count = (int)data_count(d->eval_data);
+        job->group_count = (int)data_count(d->roll.eval_data);
         job->rows = xcalloc((size_t)job->group_count, sizeof *job->rows);
         for (int i = 0; i < job->group_count; i++) {
-            job->rows[i] = data_row(d->eval_data, i);
+            job->rows[i] = data_row(d->roll.eval_data, i);
         }
         return ERR_OK;
     }
     int64_t want = d->config->rollout_batch_size;
     job->rows = xcalloc((size_t)want, sizeof *job->rows);
     while (job->group_count < want) { /* a small data set wraps more than once */
-        int64_t got = data_take(d->data, want - job->group_count, job->rows + job->group_count);
+        int64_t got =
+            data_take(d->roll.data, want - job->group_count, job->rows + job->group_count);
         if (got <= 0) {
             return fault_set(fault, ERR_STATE, NULL, "%s gave no prompt", d->config->data.path);
         }
@@ -91,7 +92,7 @@ Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault)
     job->eval = eval;
     job->step = loop_step(d->loop);
     job->per_group = (int)s->n_per_prompt;
-    job->position = data_position(d->data);
+    job->position = data_position(d->roll.data);
     py_random_seed(&job->random, c->rollout_seed + job->step);
     Err err = take_rows(d, job, fault);
     job->ids = xcalloc((size_t)job->group_count + 1, sizeof *job->ids);
@@ -103,10 +104,10 @@ Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault)
     }
     size_t samples = (size_t)job->group_count * (size_t)job->per_group;
     job->attempts = xcalloc(samples + 1, sizeof *job->attempts);
-    job->first_sample = d->next_sample;
-    job->first_group = d->next_group;
-    d->next_sample += (int64_t)samples;
-    d->next_group += job->group_count;
+    job->first_sample = d->roll.next_sample;
+    job->first_group = d->roll.next_group;
+    d->roll.next_sample += (int64_t)samples;
+    d->roll.next_group += job->group_count;
     int engines = driver_members_present(d);
     engines = engines > 0 ? engines : 1;
     RolloutConfig config = {.step = job->step, .eval = eval, .samples_per_group = job->per_group,

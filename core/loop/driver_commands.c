@@ -93,7 +93,7 @@ static void do_pause(Command *c)
         answer(c, true, "done", "what runs is finished, nothing new is started");
         return;
     }
-    if (!d->frontend) {
+    if (!d->local.frontend) {
         answer(c, false, "refused", "the frontend is not ours; take the engine out there");
         return;
     }
@@ -130,7 +130,7 @@ static void set_cordon(Command *c, bool on)
         answer(c, false, "refused", "name an engine");
         return;
     }
-    if (!d->frontend) {
+    if (!d->local.frontend) {
         answer(c, false, "refused", "the frontend is not ours; take the engine out there");
         return;
     }
@@ -237,7 +237,7 @@ static void do_update(Command *c)
         answer(c, true, "done", "an update is under way; it brings every engine to one policy");
         return;
     }
-    wait_for_effect(c, &d->again_command);
+    wait_for_effect(c, &d->sync.again_command);
     char words[96] = "the committed policy is sent to every engine again";
     if (c->version > 0) {
         (void)str_format(words, sizeof words, "every engine is brought to v%lld",
@@ -251,12 +251,12 @@ static void do_restart(Command *c)
 {
     Driver *d = c->d;
     if (c->trainer) {
-        wait_for_effect(c, &d->trainer_command);
+        wait_for_effect(c, &d->train.command);
         answer(c, true, "accepted", "the trainer is started again from its last state");
         driver_trainer_restart(d, "asked by the operator");
-    } else if (c->frontend && d->frontend) {
+    } else if (c->frontend && d->local.frontend) {
         answer(c, true, "done", "the frontend is started again");
-        driver_part_restart(d->frontend);
+        driver_part_restart(d->local.frontend);
     } else if (c->engine >= 0 && d->seats[c->engine].state == ENGINE_GONE) {
         answer(c, false, "refused", "it is out of the fleet; `rolltop ctl engine add` brings it "
                                     "back");
@@ -395,11 +395,11 @@ static void status(Driver *d, CtlRequest *request)
     json_member_i64(&out, "steps", d->config->loop.num_steps);
     json_member_bool(&out, "paused", loop_paused(d->loop));
     json_member_i64(&out, "policy_version", loop_committed(d->loop));
-    json_member_bool(&out, "recording", !d->not_recording);
-    json_member_i64(&out, "trainer_pid", d->trainer ? trainer_pid(d->trainer) : 0);
-    json_member_i64(&out, "frontend_pid",
-                    d->frontend && d->frontend->child ? child_pid(d->frontend->child) : 0);
-    json_member_string(&out, "frontend", d->frontend_url);
+    json_member_bool(&out, "recording", !d->watch.not_recording);
+    json_member_i64(&out, "trainer_pid", d->train.process ? trainer_pid(d->train.process) : 0);
+    const Child *frontend = d->local.frontend ? d->local.frontend->child : NULL;
+    json_member_i64(&out, "frontend_pid", frontend ? child_pid(frontend) : 0);
+    json_member_string(&out, "frontend", d->front.url);
     status_engines(d, &out);
     json_object_end(&out);
     ctl_reply(request, &text);

@@ -91,7 +91,7 @@ static void send_worker(EngineLook *look)
     json_member_string(&json, "url", look->url);
     json_member_string(&json, "worker_type", "regular");
     json_object_end(&json);
-    (void)str_format(url, sizeof url, "%s/workers", d->frontend_url);
+    (void)str_format(url, sizeof url, "%s/workers", d->front.url);
     HttpRequestSpec spec = {.method = "POST", .url = url, .body = text_str(&body),
                             .bearer = d->config->engine_bearer, .total_ms = ROUTER_MS,
                             .silence_ms = -1, .on_done = on_registered, .user = look};
@@ -128,7 +128,7 @@ static void on_workers(HttpCall *call, const HttpResult *result, void *user)
         char words[256];
         (void)str_format(words, sizeof words,
                          "%s/workers: %s %d: no router's list there; it has to know the engine "
-                         "by itself", look->d->frontend_url, http_end_name(result->end),
+                         "by itself", look->d->front.url, http_end_name(result->end),
                          result->status);
         say(look, SEVERITY_WARN, words);
         free(look);
@@ -144,7 +144,7 @@ static void register_worker(Driver *d, int engine)
 {
     char url[320];
     EngineLook *look = look_new(d, engine);
-    (void)str_format(url, sizeof url, "%s/workers", d->frontend_url);
+    (void)str_format(url, sizeof url, "%s/workers", d->front.url);
     HttpRequestSpec spec = {.method = "GET", .url = url, .bearer = d->config->engine_bearer,
                             .total_ms = ROUTER_MS, .silence_ms = -1, .idempotent = true,
                             .max_body = ROUTER_LIST_MAX, .on_done = on_workers, .user = look};
@@ -161,7 +161,7 @@ void driver_engine_came(Driver *d, int engine)
     if (d->config->engine_setting_count > 0) {
         compare_settings(d, engine);
     }
-    if (d->config->router && d->frontend_up) { /* else once it is */
+    if (d->config->router && d->front.up) { /* else once it is */
         register_worker(d, engine);
     }
 }

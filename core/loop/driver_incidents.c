@@ -14,7 +14,7 @@ static int compare(const void *a, const void *b)
 
 void driver_note_spell(Driver *d, LoopPhase phase, int64_t us)
 {
-    PhaseSpells *spells = &d->spells[phase];
+    PhaseSpells *spells = &d->watch.spells[phase];
     spells->seconds[spells->count++ % SPELLS_MAX] = (double)us / 1e6;
 }
 
@@ -41,9 +41,9 @@ static int boots_within(const Seat *seat, int64_t now_us, int64_t window_us)
 
 static void picture_rollout(Driver *d, DiagPicture *p)
 {
-    const RolloutJob *job = d->eval ? d->eval : d->batch;
+    const RolloutJob *job = d->roll.eval ? d->roll.eval : d->roll.batch;
     if (!job || job->ended_us != 0) {
-        d->idle_since_us = 0;
+        d->watch.idle_since_us = 0;
         return;
     }
     p->want = rollout_wanted(job->rollout);
@@ -57,8 +57,10 @@ static void picture_rollout(Driver *d, DiagPicture *p)
     }
     p->sample_median_s = job->sample_count > 0 ? job->sample_seconds / job->sample_count : 0.0;
     bool idle = p->left > 0 && p->in_flight == 0;
-    d->idle_since_us = !idle ? 0 : d->idle_since_us ? d->idle_since_us : p->now_us;
-    p->idle_since_us = d->idle_since_us;
+    if (!idle || d->watch.idle_since_us == 0) {
+        d->watch.idle_since_us = idle ? p->now_us : 0;
+    }
+    p->idle_since_us = d->watch.idle_since_us;
 }
 
 static void put_incident(Driver *d, const DiagAction *a)
@@ -77,15 +79,15 @@ void driver_incidents_close(Driver *d)
 {
     DiagPicture calm = {.now_us = clock_mono_us(), .phase = PHASE_DONE, .committed = -1};
     DiagAction action;
-    diagnose_tick(d->diagnose, &calm);
-    while (diagnose_next(d->diagnose, &action)) {
+    diagnose_tick(d->watch.diagnose, &calm);
+    while (diagnose_next(d->watch.diagnose, &action)) {
         put_incident(d, &action);
     }
 }
 
 void driver_diagnose_tick(Driver *d, int64_t now_us)
 {
-    if (d->shutting || d->torn_down || !d->diagnose) {
+    if (d->shutting || d->torn_down || !d->watch.diagnose) {
         return;
     }
     int count = fleet_count(d->fleet);
@@ -109,18 +111,18 @@ void driver_diagnose_tick(Driver *d, int64_t now_us)
                            .phase_since_us = loop_phase_since_us(d->loop),
                            .paused = loop_paused(d->loop), .syncing = driver_syncing(d),
                            .committed = loop_committed(d->loop), .engines = engines,
-                           .engine_count = count, .frontend_down_us = d->frontend_down_us,
-                           .frontend_ended = d->frontend && !d->frontend->listening,
-                           .frontend_detail = d->frontend_how[0] ? d->frontend_how : NULL,
-                           .trainer_down_us = d->trainer_down_us ? d->trainer_down_us
-                                                              : d->trainer_halted_us,
-                           .trainer_detail = d->trainer_how[0] ? d->trainer_how : NULL,
-                           .not_recording_us = d->not_recording_us};
-    picture.phase_median_s = spell_median(&d->spells[picture.phase], &picture.phase_closed);
+                           .engine_count = count, .frontend_down_us = d->front.down_us,
+                           .frontend_ended = d->local.frontend && !d->local.frontend->listening,
+                           .frontend_detail = d->front.how[0] ? d->front.how : NULL,
+                           .trainer_down_us = d->train.down_us ? d->train.down_us
+                                                              : d->train.halted_us,
+                           .trainer_detail = d->train.how[0] ? d->train.how : NULL,
+                           .not_recording_us = d->watch.not_recording_us};
+    picture.phase_median_s = spell_median(&d->watch.spells[picture.phase], &picture.phase_closed);
     picture_rollout(d, &picture);
-    diagnose_tick(d->diagnose, &picture);
+    diagnose_tick(d->watch.diagnose, &picture);
     DiagAction action;
-    while (diagnose_next(d->diagnose, &action)) {
+    while (diagnose_next(d->watch.diagnose, &action)) {
         put_incident(d, &action);
     }
     free(engines);

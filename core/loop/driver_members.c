@@ -158,7 +158,7 @@ bool driver_members_twin(Driver *d, int engine)
 static void take_changes(Driver *d)
 {
     DiscoverChange change;
-    while (!d->shutting && !d->torn_down && discover_next(d->discover, &change)) {
+    while (!d->shutting && !d->torn_down && discover_next(d->members.discover, &change)) {
         int index = fleet_find(d->fleet, change.address);
         if (change.add) {
             engine_in(d, change.address, change.reason);
@@ -179,7 +179,7 @@ static void on_look(DiscoverSource source, const char *const *addresses, size_t 
 {
     Driver *d = user;
     if (!d->torn_down) {
-        discover_look(d->discover, source, addresses, count);
+        discover_look(d->members.discover, source, addresses, count);
         take_changes(d);
     }
 }
@@ -202,29 +202,29 @@ Err driver_members_start(Driver *d, Fault *fault)
     const RunConfig *c = d->config;
     DiscoverChange known;
     enum { GONE_LOOKS = 3 };
-    d->discover = discover_new(c->gone_looks > 0 ? (int)c->gone_looks : GONE_LOOKS);
-    discover_look(d->discover, DISCOVER_FLAG, c->engine_addrs, c->engine_addr_count);
-    while (discover_next(d->discover, &known)) {
+    d->members.discover = discover_new(c->gone_looks > 0 ? (int)c->gone_looks : GONE_LOOKS);
+    discover_look(d->members.discover, DISCOVER_FLAG, c->engine_addrs, c->engine_addr_count);
+    while (discover_next(d->members.discover, &known)) {
     }
     SourcesConfig sources = c->sources;
-    sources.frontend_url = d->frontend_url;
+    sources.frontend_url = d->front.url;
     if (!sources.file && !sources.dns && !sources.from_frontend) {
         return ERR_OK;
     }
     SourcesEvents events = {.on_look = on_look, .on_trouble = on_trouble, .user = d};
-    return sources_new(&d->uv, d->http, &sources, &events, &d->sources, fault);
+    return sources_new(&d->uv, d->http, &sources, &events, &d->members.sources, fault);
 }
 
 void driver_members_stop(Driver *d)
 {
-    sources_free(d->sources);
-    d->sources = NULL;
+    sources_free(d->members.sources);
+    d->members.sources = NULL;
 }
 
 void driver_members_free(Driver *d)
 {
-    discover_free(d->discover);
-    d->discover = NULL;
+    discover_free(d->members.discover);
+    d->members.discover = NULL;
 }
 
 void driver_members_tick(Driver *d)
@@ -289,7 +289,7 @@ bool driver_members_add(Driver *d, const char *who, const char *address, char *o
         driver_admit(d, index);
     }
     (void)str_format(reason, sizeof reason, "added by %s", who);
-    discover_operator(d->discover, checked, true, reason);
+    discover_operator(d->members.discover, checked, true, reason);
     take_changes(d);
     index = fleet_find(d->fleet, checked);
     if (index < 0) {
@@ -314,7 +314,7 @@ bool driver_members_leave(Driver *d, int engine, bool drain, const char *why, in
         (void)str_format(out, size, "it is the only engine of the run; add another first");
         return false;
     }
-    if (drain && !d->frontend) {
+    if (drain && !d->local.frontend) {
         (void)str_format(out, size, "the frontend is not ours and would go on giving it work; "
                          "drain it there, then remove it here");
         return false;
@@ -322,15 +322,16 @@ bool driver_members_leave(Driver *d, int engine, bool drain, const char *why, in
     driver_command_done(d, &seat->command, false, "the engine leaves the fleet");
     seat->command = command;
     if (!seat->part) {
-        discover_operator(d->discover, seat->address, false, why);
-        while (discover_next(d->discover, &known)) { /* it is this seat that leaves */
+        discover_operator(d->members.discover, seat->address, false, why);
+        while (discover_next(d->members.discover, &known)) { /* it is this seat that leaves */
         }
     }
     leave(d, engine, drain, why);
     (void)str_format(out, size, "%s%s",
                      drain ? "finishes what it runs, then leaves"
                            : "leaves; what it was generating is generated elsewhere",
-                     d->frontend ? "" : "; the frontend may go on giving it work, whose samples "
-                                        "count only while their policy fits");
+                     d->local.frontend ? ""
+                                       : "; the frontend may go on giving it work, whose samples "
+                                         "count only while their policy fits");
     return true;
 }

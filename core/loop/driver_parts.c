@@ -35,8 +35,8 @@ static int64_t backoff_us(Part *part, int64_t now_us)
 /* Slots of the fleet are taken in the order of names, whoever listens first. */
 static void add_listening(Driver *d)
 {
-    for (int i = 0; i < d->part_count; i++) {
-        Part *part = &d->parts[i];
+    for (int i = 0; i < d->local.count; i++) {
+        Part *part = &d->local.parts[i];
         int index = part->index;
         if (part->kind != PART_ENGINE || part->added || part->retired) {
             continue;
@@ -62,8 +62,8 @@ static void add_listening(Driver *d)
 static void frontend_listens(Part *part)
 {
     Driver *d = part->driver;
-    d->frontend_up = true;
-    d->frontend_down_us = 0;
+    d->front.up = true;
+    d->front.down_us = 0;
     driver_route_all(d);
     driver_update_gate(d);
 }
@@ -106,7 +106,7 @@ static void on_part_line(Child *child, bool is_stderr, Str line, void *user)
 /* A part that never came up and ends again and again: waiting for the bound helps nobody. */
 void driver_no_start(Driver *d, const char *part, int failures, const char *words)
 {
-    if (!d->ever_ready && failures >= DRIVER_START_TRIES) {
+    if (!d->ready.ever && failures >= DRIVER_START_TRIES) {
         char why[256];
         (void)str_format(why, sizeof why, "%s does not start: %s", part, words);
         driver_feed(d, LOOP_EV_FAIL, true, why);
@@ -158,9 +158,9 @@ static void on_part_exit(Child *child, int64_t status, int signal, void *user)
                  part->kind == PART_ENGINE ? part->index + 1 : 0, "%s%s; starts again in %.2f s",
                  how, part->asked ? ", as asked" : "", (double)wait_us / 1e6);
     if (part->kind == PART_FRONTEND) {
-        d->frontend_up = false;
-        d->frontend_down_us = now_us;
-        (void)str_format(d->frontend_how, sizeof d->frontend_how, "its process %s", how);
+        d->front.up = false;
+        d->front.down_us = now_us;
+        (void)str_format(d->front.how, sizeof d->front.how, "its process %s", how);
         for (int i = 0; i < d->seat_count; i++) {
             d->seats[i].routed = d->seats[i].route_ok = false;
         }
@@ -274,7 +274,7 @@ static void end_silent(Part *part, int64_t now_us)
     if (!part->child || !part->listening || part->asked || part->silent || is_command(part)) {
         return;
     }
-    int64_t since_us = d->frontend_up ? 0 : d->frontend_down_us;
+    int64_t since_us = d->front.up ? 0 : d->front.down_us;
     if (part->kind == PART_ENGINE) {
         const Seat *seat = &d->seats[part->index];
         since_us = seat->state == ENGINE_DEAD ? seat->state_since_us : 0;
@@ -293,8 +293,8 @@ static void end_silent(Part *part, int64_t now_us)
 
 void driver_parts_tick(Driver *d, int64_t now_us)
 {
-    for (int i = 0; i < d->part_count; i++) {
-        Part *part = &d->parts[i];
+    for (int i = 0; i < d->local.count; i++) {
+        Part *part = &d->local.parts[i];
         if (part->ended) {
             child_free(part->ended);
             part->ended = NULL;
@@ -327,18 +327,18 @@ void driver_part_restart(Part *part)
 
 void driver_parts_stop(Driver *d)
 {
-    for (int i = 0; i < d->part_count; i++) {
-        d->parts[i].due_us = 0;
-        if (d->parts[i].child) {
-            child_stop(d->parts[i].child, DRIVER_GRACE_MS);
+    for (int i = 0; i < d->local.count; i++) {
+        d->local.parts[i].due_us = 0;
+        if (d->local.parts[i].child) {
+            child_stop(d->local.parts[i].child, DRIVER_GRACE_MS);
         }
     }
 }
 
 bool driver_parts_gone(const Driver *d)
 {
-    for (int i = 0; i < d->part_count; i++) {
-        if (d->parts[i].child) {
+    for (int i = 0; i < d->local.count; i++) {
+        if (d->local.parts[i].child) {
             return false;
         }
     }
@@ -347,13 +347,13 @@ bool driver_parts_gone(const Driver *d)
 
 void driver_parts_free(Driver *d)
 {
-    for (int i = 0; i < d->part_count; i++) {
-        child_free(d->parts[i].child);
-        child_free(d->parts[i].ended);
+    for (int i = 0; i < d->local.count; i++) {
+        child_free(d->local.parts[i].child);
+        child_free(d->local.parts[i].ended);
     }
-    free(d->parts);
-    d->parts = NULL;
-    d->part_count = 0;
+    free(d->local.parts);
+    d->local.parts = NULL;
+    d->local.count = 0;
 }
 
 /* ---- what the fleet tells ----------------------------------------------------------------- */
@@ -429,15 +429,15 @@ static void on_incarnation(int engine, int64_t incarnation, void *user)
 static void on_frontend(bool up, const char *reason, void *user)
 {
     Driver *d = user;
-    if (d->frontend && !d->frontend->listening) {
+    if (d->local.frontend && !d->local.frontend->listening) {
         return; /* not up yet, or an answer of the process that has just ended */
     }
-    if (up == d->frontend_up) {
+    if (up == d->front.up) {
         return;
     }
-    d->frontend_up = up;
-    d->frontend_down_us = up ? 0 : clock_mono_us();
-    (void)str_format(d->frontend_how, sizeof d->frontend_how, "does not answer%s%s",
+    d->front.up = up;
+    d->front.down_us = up ? 0 : clock_mono_us();
+    (void)str_format(d->front.how, sizeof d->front.how, "does not answer%s%s",
                      reason && reason[0] ? ": " : "", reason ? reason : "");
     driver_event(d, up ? SEVERITY_INFO : SEVERITY_CRIT, "frontend", 0, "%s%s%s",
                  up ? "answers" : "does not answer", reason && reason[0] ? ": " : "",
@@ -479,10 +479,10 @@ void driver_parts_missing(const Driver *d, char *out, size_t size)
                                   unlisted ? " (not on the frontend's list)" : "");
         }
     }
-    if (n < size && !d->frontend_up) {
+    if (n < size && !d->front.up) {
         n += (size_t)snprintf(out + n, size - n, "%sfrontend", n ? ", " : "");
     }
-    if (n < size && d->trainer_stage != TRAINER_READY) {
+    if (n < size && d->train.stage != TRAINER_READY) {
         (void)snprintf(out + n, size - n, "%strainer", n ? ", " : "");
     }
 }
@@ -497,12 +497,12 @@ void driver_check_parts(Driver *d)
     for (int i = 0; i < d->seat_count; i++) {
         up += i < fleet_count(d->fleet) && usable(d, i);
     }
-    bool engines = up > 0 && (d->ever_ready || up == driver_members_present(d));
-    bool ready = engines && d->frontend_up && d->trainer_stage == TRAINER_READY;
-    if (ready != d->parts_ready) {
-        d->parts_ready = ready;
-        d->parts_lost_us = ready ? 0 : clock_mono_us();
-        d->ever_ready = d->ever_ready || ready;
+    bool engines = up > 0 && (d->ready.ever || up == driver_members_present(d));
+    bool ready = engines && d->front.up && d->train.stage == TRAINER_READY;
+    if (ready != d->ready.now) {
+        d->ready.now = ready;
+        d->ready.lost_us = ready ? 0 : clock_mono_us();
+        d->ready.ever = d->ready.ever || ready;
         driver_feed(d, ready ? LOOP_EV_PARTS_READY : LOOP_EV_PARTS_LOST, false, NULL);
     }
 }
@@ -514,10 +514,10 @@ static Err start_local(Driver *d, int frontend_port, Fault *fault)
     const RunConfig *c = d->config;
     bool frontend = c->rollout_url == NULL;
     int count = (int)c->local_engines + (frontend ? 1 : 0);
-    d->parts = xcalloc((size_t)count, sizeof *d->parts);
-    d->part_count = count;
+    d->local.parts = xcalloc((size_t)count, sizeof *d->local.parts);
+    d->local.count = count;
     for (int i = 0; i < count; i++) {
-        Part *part = &d->parts[i];
+        Part *part = &d->local.parts[i];
         part->driver = d;
         part->kind = i < (int)c->local_engines ? PART_ENGINE : PART_FRONTEND;
         part->index = i;
@@ -527,7 +527,7 @@ static Err start_local(Driver *d, int frontend_port, Fault *fault)
         } else {
             (void)str_format(part->name, sizeof part->name, "frontend");
             part->port = frontend_port;
-            d->frontend = part;
+            d->local.frontend = part;
         }
         Err err = part_start(part, fault);
         if (err != ERR_OK) {
@@ -564,16 +564,17 @@ Err driver_parts_start(Driver *d, Fault *fault)
     }
     int port = 0;
     if (c->rollout_url) {
-        (void)str_format(d->frontend_url, sizeof d->frontend_url, "%s", c->rollout_url);
+        (void)str_format(d->front.url, sizeof d->front.url, "%s", c->rollout_url);
     } else if (free_port(&port, fault) != ERR_OK) {
         return ERR_IO;
     } else {
-        (void)str_format(d->frontend_url, sizeof d->frontend_url, "http://127.0.0.1:%d", port);
+        (void)str_format(d->front.url, sizeof d->front.url, "http://127.0.0.1:%d", port);
     }
-    (void)str_format(d->generate_url, sizeof d->generate_url, "%s/generate", d->frontend_url);
+    (void)str_format(d->front.generate_url, sizeof d->front.generate_url, "%s/generate",
+                     d->front.url);
     FleetEvents events;
     fleet_events(d, &events);
-    FleetConfig fleet = {.frontend_url = d->frontend_url, .engine_bearer = c->engine_bearer,
+    FleetConfig fleet = {.frontend_url = d->front.url, .engine_bearer = c->engine_bearer,
                          .engine_admin = c->engine_admin, .await_listing = c->rollout_url != NULL,
                          .probe = c->probe, .first_engine_id = 1};
     Err err = fleet_new(&d->uv, d->http, d->store, &fleet, &events, &d->fleet, fault);

@@ -132,86 +132,126 @@ typedef struct PhaseSpells { /* the newest closed spells of one phase, for its m
     int count;
 } PhaseSpells;
 
-struct Driver {
-    const RunConfig *config;
-    uv_loop_t uv;
-    uv_timer_t tick;
-    uv_async_t durable;
-    uv_signal_t sigint, sigterm;
-    bool shutting, torn_down;
-    int64_t slow_due_us, shutdown_due_us, startup_due_us;
-    int64_t parts_lost_us; /* since when the run lacks a part; 0: it has all */
-
-    Store *store;
-    CtlServer *ctl;
-    HttpClient *http;
-    Fleet *fleet;
-    Loop *loop;
-    Diagnose *diagnose;
-    DataSource *data, *eval_data;
-    Tokenizer *tokenizer;
-    ModelConfig model;
-    DurableQueue waits;
-    bool draining, blocked; /* loop actions: being taken, held until something is durable */
-    bool at_once;           /* the second interrupt: nothing is held any more */
-
-    Part *parts; /* local engines, then the frontend */
-    int part_count;
+/* The children on this machine that the core keeps alive: engines, then the frontend. */
+typedef struct DriverLocal {
+    Part *parts;
+    int count;
     Part *frontend; /* NULL: not ours */
-    Seat *seats; /* FLEET_ENGINES_MAX of them, seat_count in use */
-    int seat_count;
+} DriverLocal;
+
+typedef struct DriverMembers { /* where engines are learnt of (driver_members.c) */
     Discover *discover;
     Sources *sources;
-    char frontend_url[256], generate_url[288];
-    bool frontend_up, parts_ready, ever_ready;
-    int64_t frontend_down_us; /* 0: up */
-    char frontend_how[96];
+} DriverMembers;
 
-    Trainer *trainer, *trainer_ended;
-    TrainerStage trainer_stage;
-    bool trainer_killed;  /* by us, to be started anew from its state */
-    bool trainer_stopped; /* on purpose, to end the run: its end is no incident */
-    int64_t trainer_due_us, trainer_down_us;
-    int64_t trainer_halted_us; /* since when a signal holds its process; 0: it runs */
-    int trainer_failures;
-    int64_t trainer_command;
-    char *trainer_dir; /* the state that a restart loads */
-    char trainer_how[FAULT_TEXT_MAX];
+typedef struct DriverFront { /* the front door, ours or not */
+    char url[256], generate_url[288], how[96];
+    bool up;
+    int64_t down_us; /* 0: up */
+} DriverFront;
 
+typedef struct DriverReady { /* has the run what it needs? */
+    bool now, ever;
+    int64_t lost_us; /* since when it lacks a part; 0: it has all */
+    int64_t due_us;  /* until then it must have come up once */
+} DriverReady;
+
+typedef struct DriverTrain { /* the trainer's process (driver_train.c) */
+    Trainer *process, *ended;
+    TrainerStage stage;
+    bool killed;  /* by us, to be started anew from its state */
+    bool stopped; /* on purpose, to end the run: its end is no incident */
+    int64_t due_us, down_us;
+    int64_t halted_us; /* since when a signal holds its process; 0: it runs */
+    int failures;
+    int64_t command;
+    char *dir; /* the state that a restart loads */
+    char how[FAULT_TEXT_MAX];
+} DriverTrain;
+
+typedef struct DriverRoll { /* prompts, and the rollouts made of them */
+    DataSource *data, *eval_data;
     RolloutJob *batch, *eval; /* batch stays until its step is over */
     bool gate_operator, gate_sync;
+    int64_t next_sample, next_group;
+} DriverRoll;
+
+typedef struct DriverSync { /* policy transactions (driver_sync.c) */
     SyncJob *jobs[DRIVER_JOBS_MAX];
-    SyncJob *main_job;
-    int job_count;
+    SyncJob *main;
+    int count;
     int64_t settle_us; /* after a resume: calls of the core before may arrive until then */
-    int64_t main_version; /* wanted by the loop's SYNC that has to wait for fences; 0 none */
-    bool main_again;
-    int64_t again_command;
-    Artifact committed_artifact, pending_artifact;
-    bool has_artifact, has_pending;
-    int64_t publishing; /* version that the trainer writes */
-    char published_digest[DIGEST_TEXT]; /* what it said of it; empty: not known */
+    int64_t version;   /* wanted by the loop's SYNC that has to wait for fences; 0 none */
+    bool again;
+    int64_t again_command, next_txn;
+} DriverSync;
+
+typedef struct DriverPolicy { /* what is known of the policies that transactions bring */
+    Artifact committed, pending;
+    bool has_committed, has_pending;
+    int64_t publishing;       /* version that the trainer writes */
+    char digest[DIGEST_TEXT]; /* what it said of it; empty: not known */
     KeptCanary kept[DRIVER_KEPT_CANARIES];
     int kept_next;
     int32_t canary[DRIVER_CANARY_TOKENS];
     int canary_count;
     float canary_logp[DRIVER_CANARY_TOKENS];
     int canary_logps;
+} DriverPolicy;
 
-    int64_t next_sample, next_group, next_txn, next_command, next_phase, session;
-    int64_t phase_id, phase_began_us, step_began_us, step_version;
-    LoopPhase phase_now; /* as logged; the machine may be ahead */
+typedef struct DriverStep { /* the step and phase under way, as the log has them */
+    int64_t next_phase, phase_id, phase_began_us, began_us, version;
+    LoopPhase phase; /* as logged; the machine may be ahead */
     int64_t phase_us[PHASE_DONE + 1];
     double eval_reward;
-    bool eval_known, step_open;
+    bool eval_known, open;
+} DriverStep;
+
+typedef struct DriverWatch { /* what the incident rules need over time (driver_incidents.c) */
+    Diagnose *diagnose;
     bool not_recording;
     int64_t not_recording_us, idle_since_us;
     PhaseSpells spells[PHASE_DONE + 1];
-    int status;
+} DriverWatch;
+
+struct Driver {
+    const RunConfig *config;
+    uv_loop_t uv;
+    uv_timer_t tick;
+    uv_async_t durable;
+    uv_signal_t sigint, sigterm;
+    int64_t slow_due_us;
+
+    Store *store;
+    CtlServer *ctl;
+    HttpClient *http;
+    Fleet *fleet;
+    Loop *loop;
+    Tokenizer *tokenizer;
+    ModelConfig model;
+    DurableQueue waits;
+    bool draining, blocked; /* loop actions: being taken, held until something is durable */
+    Seat *seats;            /* FLEET_ENGINES_MAX of them, seat_count in use */
+    int seat_count;
+
+    DriverLocal local;
+    DriverMembers members;
+    DriverFront front;
+    DriverReady ready;
+    DriverTrain train;
+    DriverRoll roll;
+    DriverSync sync;
+    DriverPolicy policy;
+    DriverStep step;
+    DriverWatch watch;
+    int64_t next_command, session;
+
+    bool shutting, torn_down; /* the end */
+    bool at_once;             /* the second interrupt: nothing is held any more */
+    int64_t shutdown_due_us, interrupted_us;
+    int interrupts, status;
     Fault *fault;
     char end_reason[256];
-    int interrupts;
-    int64_t interrupted_us;
 };
 
 /* driver.c */

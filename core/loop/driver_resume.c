@@ -139,14 +139,14 @@ Err driver_resume(Driver *d, LoopConfig *loop, Fault *fault)
     close_open_incidents(d);
     if (last.step >= 0) {
         loop->start_step = last.step + 1;
-        int64_t rows = data_count(d->data);
+        int64_t rows = data_count(d->roll.data);
         DataPosition position = {.epoch = last.position / rows, .offset = last.position % rows};
-        data_seek(d->data, position);
-        free(d->trainer_dir);
-        d->trainer_dir = last.state;
+        data_seek(d->roll.data, position);
+        free(d->train.dir);
+        d->train.dir = last.state;
     }
     if (d->config->engine_addr_count > 0) { /* engines of others outlived the core */
-        d->settle_us = clock_mono_us() + SETTLE_US;
+        d->sync.settle_us = clock_mono_us() + SETTLE_US;
     }
     driver_event(d, SEVERITY_INFO, "core", 0, "resumed at step %lld", (long long)loop->start_step);
     return ERR_OK;

@@ -137,14 +137,14 @@ static void start_attempt(RolloutJob *job, const RolloutAction *action)
     (void)str_format(rid, sizeof rid, "%s-%lld-%d", c->run_id, (long long)a->sample, a->attempt);
     const RolloutGroup *group = &job->groups[a->group];
     GenerateSpec spec = {
-        .url = d->generate_url, .rid = rid, .input_ids = group->ids,
+        .url = d->front.generate_url, .rid = rid, .input_ids = group->ids,
         .bearer = c->router ? c->engine_bearer : NULL, /* a router hands it on to the engines */
         .input_count = group->id_count, .vocab = d->model.vocab, .stream = true,
         .temperature = s->temperature, .top_p = s->top_p, .top_k = s->top_k,
         .max_new_tokens = s->max_response_len, .stop = c->stop, .stop_ids = c->stop_ids,
         .stop_id_count = c->stop_id_count, .skip_special_tokens = c->skip_special_tokens,
         /* Local engines repeat a run from its seed; others sample as they like, as with slime. */
-        .seed = d->frontend ? c->rollout_seed * 1000003 + a->sample * 31 + a->attempt : -1,
+        .seed = d->local.frontend ? c->rollout_seed * 1000003 + a->sample * 31 + a->attempt : -1,
         .silence_ms = SILENCE_MS};
     GenerateEvents events = {.on_progress = on_progress, .on_done = on_done, .user = a};
     Fault fault = {0};
@@ -285,9 +285,9 @@ static void log_eval_before(Driver *d, const RolloutJob *job)
 static void finish_eval(Driver *d, RolloutJob *job)
 {
     driver_job_measure(job);
-    bool before = d->batch == NULL && !d->step_open;
-    d->eval_reward = job->reward_mean;
-    d->eval_known = !before;
+    bool before = d->roll.batch == NULL && !d->step.open;
+    d->step.eval_reward = job->reward_mean;
+    d->step.eval_known = !before;
     if (before) {
         log_eval_before(d, job);
     }
@@ -302,18 +302,18 @@ static void close_job(Driver *d, RolloutJob *job)
     job->ended_us = clock_mono_us();
     bool good = job->over && !job->failed && !job->cancelled;
     if (eval) {
-        d->eval = NULL;
+        d->roll.eval = NULL;
     }
     if (good && eval) {
         finish_eval(d, job);
     } else if (good) {
         driver_job_measure(job);
         driver_feed(d, LOOP_EV_ROLLOUT_DONE, false, NULL);
-        return; /* kept as d->batch for training */
+        return; /* kept as d->roll.batch for training */
     } else {
         if (!eval) {
-            d->batch = NULL;
-            data_seek(d->data, job->position); /* its prompts are asked again */
+            d->roll.batch = NULL;
+            data_seek(d->roll.data, job->position); /* its prompts are asked again */
         }
         char why[160];
         (void)str_format(why, sizeof why, "%s",
@@ -347,8 +347,8 @@ static void tick_job(Driver *d, RolloutJob *job, int64_t now_us)
 
 void driver_rollout_tick(Driver *d, int64_t now_us)
 {
-    tick_job(d, d->eval, now_us);
-    tick_job(d, d->batch, now_us);
+    tick_job(d, d->roll.eval, now_us);
+    tick_job(d, d->roll.batch, now_us);
 }
 
 /* ---- what others ask ---------------------------------------------------------------------- */
@@ -361,9 +361,9 @@ Err driver_rollout_start(Driver *d, bool eval, Fault *fault)
         return err;
     }
     if (eval) {
-        d->eval = job;
+        d->roll.eval = job;
     } else {
-        d->batch = job;
+        d->roll.batch = job;
     }
     job->started_us = clock_mono_us();
     driver_update_gate(d);
@@ -374,7 +374,7 @@ Err driver_rollout_start(Driver *d, bool eval, Fault *fault)
 
 static RolloutJob *running(Driver *d)
 {
-    RolloutJob *job = d->eval ? d->eval : d->batch;
+    RolloutJob *job = d->roll.eval ? d->roll.eval : d->roll.batch;
     return job && job->ended_us == 0 ? job : NULL;
 }
 
@@ -401,7 +401,7 @@ static bool went_there(const Driver *d, const Attempt *a, int engine, int64_t no
     }
     int64_t dead_us = (d->config->probe.dead_ms > 0 ? d->config->probe.dead_ms
                                                     : probe_settings_default().dead_ms) * 1000;
-    return d->frontend || (a->moved_us > 0 && now_us - a->moved_us >= dead_us);
+    return d->local.frontend || (a->moved_us > 0 && now_us - a->moved_us >= dead_us);
 }
 
 /* Its samples are generated elsewhere at once instead of waiting for a silent stream. */
@@ -450,9 +450,9 @@ void driver_update_gate(Driver *d)
     RolloutJob *job = running(d);
     bool served = false;
     for (int i = 0; i < fleet_count(d->fleet) && !served; i++) {
-        served = fleet_engine(d->fleet, i).admitted && (!d->frontend || d->seats[i].route_ok);
+        served = fleet_engine(d->fleet, i).admitted && (!d->local.frontend || d->seats[i].route_ok);
     }
-    bool open = !d->gate_operator && !d->gate_sync && d->frontend_up && served;
+    bool open = !d->roll.gate_operator && !d->roll.gate_sync && d->front.up && served;
     if (job) {
         rollout_gate(job->rollout, open, clock_mono_us());
         pump(job);

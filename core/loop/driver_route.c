@@ -34,7 +34,7 @@ static void routed(HttpCall *call, const HttpResult *result, void *user)
 static void send_route(Driver *d, int engine, bool wanted)
 {
     char url[320], body[DISCOVER_ADDRESS + 32];
-    (void)str_format(url, sizeof url, "%s/_workers", d->frontend_url);
+    (void)str_format(url, sizeof url, "%s/_workers", d->front.url);
     (void)str_format(body, sizeof body, "{\"%s\":\"%s\"}", wanted ? "add" : "remove",
                      d->seats[engine].address);
     RouteCall *route = xcalloc(1, sizeof *route);
@@ -53,10 +53,10 @@ static void send_route(Driver *d, int engine, bool wanted)
 void driver_route(Driver *d, int engine, bool wanted)
 {
     Seat *seat = &d->seats[engine];
-    if (!d->frontend || seat->routed == wanted) {
+    if (!d->local.frontend || seat->routed == wanted) {
         return;
     }
-    if (!d->frontend->listening || d->shutting || !seat->address[0]) {
+    if (!d->local.frontend->listening || d->shutting || !seat->address[0]) {
         return; /* driver_route_all tells a frontend everything when it starts */
     }
     seat->routed = wanted;

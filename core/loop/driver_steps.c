@@ -24,14 +24,14 @@ static void block_until_durable(Driver *d)
 static void change_phase(Driver *d, const LoopAction *action)
 {
     int64_t now = clock_wall_us();
-    if (d->phase_id > 0) {
-        PhaseFact end = {.phase_id = d->phase_id, .step = action->step, .t_us = now, .end = true,
-                         .outcome = action->reason[0] ? action->reason : "ok"};
+    if (d->step.phase_id > 0) {
+        PhaseFact end = {.phase_id = d->step.phase_id, .step = action->step, .t_us = now,
+                         .end = true, .outcome = action->reason[0] ? action->reason : "ok"};
         store_put_phase(d->store, &end);
     }
-    d->phase_id = d->next_phase++;
-    d->phase_began_us = clock_mono_us();
-    PhaseFact begin = {.phase_id = d->phase_id, .step = action->step, .t_us = now,
+    d->step.phase_id = d->step.next_phase++;
+    d->step.phase_began_us = clock_mono_us();
+    PhaseFact begin = {.phase_id = d->step.phase_id, .step = action->step, .t_us = now,
                        .phase = action->phase};
     store_put_phase(d->store, &begin);
     if (action->reason[0] && action->phase == PHASE_PAUSE) {
@@ -41,19 +41,19 @@ static void change_phase(Driver *d, const LoopAction *action)
 
 static void count_phase(Driver *d, LoopPhase before)
 {
-    if (d->phase_began_us > 0) {
-        int64_t spell = clock_mono_us() - d->phase_began_us;
-        d->phase_us[before] += spell;
+    if (d->step.phase_began_us > 0) {
+        int64_t spell = clock_mono_us() - d->step.phase_began_us;
+        d->step.phase_us[before] += spell;
     }
 }
 
 static void begin_step(Driver *d, const LoopAction *action)
 {
-    memset(d->phase_us, 0, sizeof d->phase_us);
-    d->step_began_us = clock_mono_us();
-    d->step_version = action->version;
-    d->eval_known = false;
-    d->step_open = true;
+    memset(d->step.phase_us, 0, sizeof d->step.phase_us);
+    d->step.began_us = clock_mono_us();
+    d->step.version = action->version;
+    d->step.eval_known = false;
+    d->step.open = true;
     StepFact fact = {.step = action->step, .t_us = clock_wall_us(),
                      .policy_version = action->version};
     store_put_step(d->store, &fact);
@@ -62,7 +62,7 @@ static void begin_step(Driver *d, const LoopAction *action)
 
 static double seconds(const Driver *d, LoopPhase phase)
 {
-    return (double)d->phase_us[phase] / 1e6;
+    return (double)d->step.phase_us[phase] / 1e6;
 }
 
 static void print_step(Driver *d, const LoopAction *action, const RolloutJob *job)
@@ -81,14 +81,14 @@ static void print_step(Driver *d, const LoopAction *action, const RolloutJob *jo
         fprintf(out, "  %lld tokens", (long long)job->tokens);
         fprintf(out, "  %.0f tok/s", generate > 0 ? (double)job->tokens / generate : 0.0);
     }
-    if (d->eval_known) {
-        fprintf(out, "  eval %.4f", d->eval_reward);
+    if (d->step.eval_known) {
+        fprintf(out, "  eval %.4f", d->step.eval_reward);
     }
     fprintf(out, "  policy v%lld", (long long)loop_committed(d->loop));
     static const LoopPhase shown[] = {PHASE_GENERATE, PHASE_TRAIN, PHASE_PUBLISH, PHASE_SYNC,
                                       PHASE_SAVE,     PHASE_EVAL,  PHASE_PAUSE};
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
-        if (d->phase_us[shown[i]] > 0) {
+        if (d->step.phase_us[shown[i]] > 0) {
             fprintf(out, "  %s %.2fs", loop_phase_name(shown[i]), seconds(d, shown[i]));
         }
     }
@@ -101,7 +101,7 @@ static void step_metrics(Driver *d, int64_t step, const RolloutJob *job)
     driver_metric(d, step, "perf/rollout_time", seconds(d, PHASE_GENERATE));
     driver_metric(d, step, "perf/train_time", seconds(d, PHASE_TRAIN));
     driver_metric(d, step, "perf/update_weights_time", seconds(d, PHASE_SYNC));
-    driver_metric(d, step, "perf/step_time", (double)(clock_mono_us() - d->step_began_us) / 1e6);
+    driver_metric(d, step, "perf/step_time", (double)(clock_mono_us() - d->step.began_us) / 1e6);
     if (job && job->over) {
         driver_metric(d, step, "rollout/raw_reward", job->reward_mean);
         driver_metric(d, step, "rollout/response_len/mean", job->length_mean);
@@ -123,39 +123,39 @@ static void step_event(Driver *d, const LoopAction *action, const StepFact *fact
     }
     driver_event(d, whole ? SEVERITY_INFO : SEVERITY_WARN, "step", 0, "step %lld %s %.1f s%s%s",
                  (long long)action->step, whole ? "done" : action->reason,
-                 (double)(clock_mono_us() - d->step_began_us) / 1e6, reward, eval);
+                 (double)(clock_mono_us() - d->step.began_us) / 1e6, reward, eval);
 }
 
 static void end_step(Driver *d, const LoopAction *action)
 {
     int64_t now = clock_wall_us();
-    RolloutJob *job = d->batch;
+    RolloutJob *job = d->roll.batch;
     bool whole = strcmp(action->reason, "ok") == 0;
     int64_t position = 0;
-    if (d->data) {
-        DataPosition at = data_position(d->data);
-        position = at.epoch * data_count(d->data) + at.offset;
+    if (d->roll.data) {
+        DataPosition at = data_position(d->roll.data);
+        position = at.epoch * data_count(d->roll.data) + at.offset;
     }
     StepFact fact = {.step = action->step, .t_us = now, .end = true,
-                     .policy_version = d->step_version, .outcome = action->reason,
-                     .trainer_state = whole ? d->trainer_dir : NULL, .data_position = position};
+                     .policy_version = d->step.version, .outcome = action->reason,
+                     .trainer_state = whole ? d->train.dir : NULL, .data_position = position};
     if (job && job->over) {
         fact.samples = (int64_t)job->group_count * job->per_group;
         fact.tokens = job->tokens;
         fact.reward_mean = val_of(job->reward_mean, now);
         fact.reward_std = val_of(job->reward_std, now);
     }
-    if (d->eval_known) {
-        fact.eval_reward_mean = val_of(d->eval_reward, now);
+    if (d->step.eval_known) {
+        fact.eval_reward_mean = val_of(d->step.eval_reward, now);
     }
     store_put_step(d->store, &fact);
-    d->step_open = false;
-    count_phase(d, d->phase_now); /* the phase that closes the step is still open */
-    d->phase_began_us = clock_mono_us();
+    d->step.open = false;
+    count_phase(d, d->step.phase); /* the phase that closes the step is still open */
+    d->step.phase_began_us = clock_mono_us();
     step_metrics(d, action->step, job);
     step_event(d, action, &fact);
     print_step(d, action, job);
-    d->batch = NULL;
+    d->roll.batch = NULL;
     driver_job_free(job);
     block_until_durable(d);
 }
@@ -202,7 +202,7 @@ static void cancel(Driver *d, const LoopAction *action)
     case PHASE_PUBLISH:
     case PHASE_SAVE:
         /* The last durable state is on disk; what is half done would be thrown away anyway. */
-        d->trainer_stopped = true;
+        d->train.stopped = true;
         driver_trainer_restart(d, "the run stops");
         break;
     case PHASE_GENERATE:
@@ -231,11 +231,11 @@ static void take(Driver *d, const LoopAction *action)
     case LOOP_ACT_SYNC: driver_sync_start(d, action->version, action->again); break;
     case LOOP_ACT_SAVE: driver_save(d); break;
     case LOOP_ACT_GATE_CLOSE:
-        d->gate_operator = true;
+        d->roll.gate_operator = true;
         driver_update_gate(d);
         break;
     case LOOP_ACT_GATE_OPEN:
-        d->gate_operator = false;
+        d->roll.gate_operator = false;
         driver_update_gate(d);
         break;
     case LOOP_ACT_CANCEL: cancel(d, action); break;
@@ -253,9 +253,9 @@ void driver_take_actions(Driver *d)
     LoopAction action;
     while (!d->blocked && loop_next(d->loop, &action)) {
         if (action.kind == LOOP_ACT_PHASE) {
-            count_phase(d, d->phase_now);
-            driver_note_spell(d, d->phase_now, clock_mono_us() - d->phase_began_us);
-            d->phase_now = action.phase;
+            count_phase(d, d->step.phase);
+            driver_note_spell(d, d->step.phase, clock_mono_us() - d->step.phase_began_us);
+            d->step.phase = action.phase;
         }
         take(d, &action);
     }

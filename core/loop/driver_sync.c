@@ -155,9 +155,9 @@ static void end(SyncJob *job, const TxnAction *action)
         }
         return;
     }
-    d->main_job = NULL;
+    d->sync.main = NULL;
     if (job->again) {
-        driver_command_done(d, &d->again_command, action->commit, action->reason);
+        driver_command_done(d, &d->sync.again_command, action->commit, action->reason);
     }
     LoopEvent event = {.kind = action->commit ? LOOP_EV_SYNCED : LOOP_EV_SYNC_ROLLED_BACK,
                        .version = job->to, .detail = action->reason,
@@ -173,7 +173,7 @@ static void act(SyncJob *job, const TxnAction *action)
     case TXN_ACT_CLOSE_GATE:
         job->gate_us = clock_mono_us();
         if (!job->fence) {
-            d->gate_sync = true;
+            d->roll.gate_sync = true;
             driver_update_gate(d);
         }
         sync_give(job, &answer);
@@ -195,7 +195,7 @@ static void act(SyncJob *job, const TxnAction *action)
     case TXN_ACT_QUARANTINE: quarantine(job, action); break;
     case TXN_ACT_OPEN_GATE:
         if (!job->fence) {
-            d->gate_sync = false;
+            d->roll.gate_sync = false;
         }
         admit_members(job);
         driver_update_gate(d);
@@ -274,8 +274,9 @@ static void leave_out(Driver *d, int engine, int64_t now_us)
 /* The newest word of the trainer on that version; NULL: before this core, or too long ago. */
 static const KeptCanary *kept_canary(const Driver *d, int64_t version)
 {
-    for (int back = 1; back <= DRIVER_KEPT_CANARIES && back <= d->kept_next; back++) {
-        const KeptCanary *kept = &d->kept[(d->kept_next - back) % DRIVER_KEPT_CANARIES];
+    for (int back = 1; back <= DRIVER_KEPT_CANARIES && back <= d->policy.kept_next; back++) {
+        int at = (d->policy.kept_next - back) % DRIVER_KEPT_CANARIES;
+        const KeptCanary *kept = &d->policy.kept[at];
         if (kept->count > 0 && kept->version == version) {
             return kept;
         }
@@ -287,7 +288,7 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
 {
     SyncJob *job = xcalloc(1, sizeof *job);
     job->d = d;
-    job->id = d->next_txn++;
+    job->id = d->sync.next_txn++;
     job->from = loop_committed(d->loop);
     job->to = to;
     job->fence = only >= 0;
@@ -325,26 +326,26 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
         txn_expect_back(job->txn, back->logp, back->count);
     }
     TxnFact fact = {.txn = job->id, .t_us = clock_wall_us(), .from_version = job->from,
-                    .to_version = to, .command = again ? d->again_command : 0,
+                    .to_version = to, .command = again ? d->sync.again_command : 0,
                     .engines = job->count, .why = why};
     store_put_txn(d->store, &fact);
-    d->jobs[d->job_count++] = job;
+    d->sync.jobs[d->sync.count++] = job;
     txn_begin(job->txn, clock_mono_us());
     return job;
 }
 
 void driver_sync_start(Driver *d, int64_t version, bool again)
 {
-    d->main_version = version;
-    d->main_again = again;
+    d->sync.version = version;
+    d->sync.again = again;
     driver_sync_tick(d, clock_mono_us());
 }
 
 static int running_jobs(const Driver *d)
 {
     int running = 0;
-    for (int i = 0; i < d->job_count; i++) {
-        running += !d->jobs[i]->over;
+    for (int i = 0; i < d->sync.count; i++) {
+        running += !d->sync.jobs[i]->over;
     }
     return running;
 }
@@ -355,24 +356,24 @@ static void start_main(Driver *d)
     for (int i = 0; i < d->seat_count; i++) {
         members += member_now(d, i);
     }
-    if (members == 0 || d->job_count >= DRIVER_JOBS_MAX || clock_mono_us() < d->settle_us) {
+    if (members == 0 || d->sync.count >= DRIVER_JOBS_MAX || clock_mono_us() < d->sync.settle_us) {
         return; /* somebody comes back; the loop was told that parts are lost */
     }
-    int64_t version = d->main_version;
-    d->main_version = 0;
-    d->main_job = job_start(d, version, -1, d->main_again,
-                            d->main_again ? "asked by the operator" : "new policy");
-    pump(d->main_job);
+    int64_t version = d->sync.version;
+    d->sync.version = 0;
+    d->sync.main = job_start(d, version, -1, d->sync.again,
+                            d->sync.again ? "asked by the operator" : "new policy");
+    pump(d->sync.main);
 }
 
 static void start_fences(Driver *d, int64_t now_us)
 {
     for (int i = 0; i < d->seat_count && running_jobs(d) < FENCES_MAX &&
-                    d->job_count < DRIVER_JOBS_MAX; i++) {
+                    d->sync.count < DRIVER_JOBS_MAX; i++) {
         Seat *seat = &d->seats[i];
         bool busy = false;
-        for (int j = 0; j < d->job_count; j++) {
-            busy = busy || member_of(d->jobs[j], i) != NULL;
+        for (int j = 0; j < d->sync.count; j++) {
+            busy = busy || member_of(d->sync.jobs[j], i) != NULL;
         }
         if (!busy && seat->bring && member_now(d, i) && now_us >= seat->bring_due_us) {
             SyncJob *job = job_start(d, loop_committed(d->loop), i, false, "fenced engine");
@@ -383,8 +384,8 @@ static void start_fences(Driver *d, int64_t now_us)
 
 void driver_sync_tick(Driver *d, int64_t now_us)
 {
-    for (int i = 0; i < d->job_count; i++) {
-        SyncJob *job = d->jobs[i];
+    for (int i = 0; i < d->sync.count; i++) {
+        SyncJob *job = d->sync.jobs[i];
         int64_t due = job->over ? 0 : txn_next_due_us(job->txn);
         if (due > 0 && now_us >= due) {
             txn_tick(job->txn, now_us);
@@ -392,19 +393,19 @@ void driver_sync_tick(Driver *d, int64_t now_us)
         }
     }
     int kept = 0;
-    for (int i = 0; i < d->job_count; i++) {
-        SyncJob *job = d->jobs[i];
+    for (int i = 0; i < d->sync.count; i++) {
+        SyncJob *job = d->sync.jobs[i];
         if (job->over && job->calls == 0 && !job->pumping) {
             job_free(job);
         } else {
-            d->jobs[kept++] = job;
+            d->sync.jobs[kept++] = job;
         }
     }
-    d->job_count = kept;
-    if (d->shutting || d->main_job) {
+    d->sync.count = kept;
+    if (d->shutting || d->sync.main) {
         return;
     }
-    if (d->main_version > 0) {
+    if (d->sync.version > 0) {
         if (running_jobs(d) == 0) {
             start_main(d);
         }
@@ -415,20 +416,21 @@ void driver_sync_tick(Driver *d, int64_t now_us)
 
 void driver_sync_engine_lost(Driver *d, int engine, int64_t incarnation)
 {
-    for (int i = 0; i < d->job_count; i++) {
-        SyncMember *member = d->jobs[i]->over ? NULL : member_of(d->jobs[i], engine);
+    for (int i = 0; i < d->sync.count; i++) {
+        SyncMember *member = d->sync.jobs[i]->over ? NULL : member_of(d->sync.jobs[i], engine);
         if (member && member->id.incarnation == incarnation && !member->out) {
             member->out = true;
-            txn_member_lost(d->jobs[i]->txn, engine, incarnation, clock_mono_us());
-            pump(d->jobs[i]);
+            txn_member_lost(d->sync.jobs[i]->txn, engine, incarnation, clock_mono_us());
+            pump(d->sync.jobs[i]);
         }
     }
 }
 
 bool driver_sync_holds(Driver *d, int engine)
 {
-    for (int i = 0; i < d->job_count; i++) {
-        const SyncMember *member = d->jobs[i]->over ? NULL : member_of(d->jobs[i], engine);
+    for (int i = 0; i < d->sync.count; i++) {
+        SyncJob *job = d->sync.jobs[i];
+        const SyncMember *member = job->over ? NULL : member_of(job, engine);
         if (member && !member->out) {
             return true;
         }
@@ -438,13 +440,13 @@ bool driver_sync_holds(Driver *d, int engine)
 
 bool driver_syncing(const Driver *d)
 {
-    return running_jobs(d) > 0 || d->main_version > 0;
+    return running_jobs(d) > 0 || d->sync.version > 0;
 }
 
 void driver_sync_free(Driver *d)
 {
-    for (int i = 0; i < d->job_count; i++) {
-        job_free(d->jobs[i]);
+    for (int i = 0; i < d->sync.count; i++) {
+        job_free(d->sync.jobs[i]);
     }
-    d->job_count = 0;
+    d->sync.count = 0;
 }

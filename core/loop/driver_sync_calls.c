@@ -61,14 +61,14 @@ void sync_policy_state(Driver *d, int64_t version, int64_t txn, PolicyState stat
 static bool digest_fits(CheckWork *check)
 {
     const Driver *d = check->job->d;
-    bool known = check->action.version == d->publishing && d->published_digest[0] &&
-                 strlen(d->published_digest) == strlen(check->artifact.digest);
-    if (!known || strcmp(d->published_digest, check->artifact.digest) == 0) {
+    bool known = check->action.version == d->policy.publishing && d->policy.digest[0] &&
+                 strlen(d->policy.digest) == strlen(check->artifact.digest);
+    if (!known || strcmp(d->policy.digest, check->artifact.digest) == 0) {
         return true;
     }
     check->err = fault_set(&check->fault, ERR_STATE, "publish it again",
                            "%s holds digest %s, the trainer published %s", check->dir,
-                           check->artifact.digest, d->published_digest);
+                           check->artifact.digest, d->policy.digest);
     artifact_free(&check->artifact);
     return false;
 }
@@ -85,11 +85,11 @@ static void checked(uv_work_t *work, int status)
         (void)str_format(detail, sizeof detail, "%d tensors, %lld bytes, digest %s",
                          check->artifact.tensors, (long long)check->artifact.bytes,
                          check->artifact.digest);
-        if (d->has_pending) {
-            artifact_free(&d->pending_artifact);
+        if (d->policy.has_pending) {
+            artifact_free(&d->policy.pending);
         }
-        d->pending_artifact = check->artifact;
-        d->has_pending = true;
+        d->policy.pending = check->artifact;
+        d->policy.has_pending = true;
     } else {
         (void)str_format(detail, sizeof detail, "%s", check->fault.sentence);
         job->bad_artifact = true;
@@ -132,9 +132,9 @@ void sync_check_artifact(SyncJob *job, const TxnAction *action)
     check->job = job;
     check->action = *action;
     check->dir = driver_path(d, "policies", "v", action->version);
-    check->has_previous = d->has_artifact;
-    if (d->has_artifact) {
-        copy_artifact(&d->committed_artifact, &check->previous);
+    check->has_previous = d->policy.has_committed;
+    if (d->policy.has_committed) {
+        copy_artifact(&d->policy.committed, &check->previous);
     }
     check->norm_jump = d->config->norm_jump;
     check->sent_us = clock_mono_us();
@@ -230,7 +230,7 @@ static void score_step(SyncCall *call, EngineCallKind kind)
 {
     Driver *d = call->job->d;
     EngineCall step = {.kind = kind, .text = kind == ENGINE_PAUSE ? "abort" : NULL,
-                       .ids = d->canary, .id_count = d->canary_count,
+                       .ids = d->policy.canary, .id_count = d->policy.canary_count,
                        .vocab = d->model.vocab,
                        .timeout_ms = kind == ENGINE_SCORE ? SCORE_MS : 0};
     EngineAnswer failed = {.err = ERR_STATE};
@@ -293,7 +293,7 @@ static void call_engine(SyncJob *job, const TxnAction *action)
 /* A canary needs two tokens. */
 static bool answered_without_call(SyncJob *job, const TxnAction *action)
 {
-    if (action->kind != TXN_ACT_SCORE || job->d->canary_count >= 2) {
+    if (action->kind != TXN_ACT_SCORE || job->d->policy.canary_count >= 2) {
         return false;
     }
     TxnAnswer answer = sync_answer_to(action, false, NULL);

@@ -20,10 +20,10 @@ enum { STATES_KEPT = 2, TRAINER_BACKOFF_MAX_MS = 8000 };
 static void on_ready(void *user)
 {
     Driver *d = user;
-    d->trainer_stage = TRAINER_READY;
-    d->trainer_down_us = 0;
-    if (d->trainer_command > 0) {
-        driver_command_done(d, &d->trainer_command, true, "up again from its last state");
+    d->train.stage = TRAINER_READY;
+    d->train.down_us = 0;
+    if (d->train.command > 0) {
+        driver_command_done(d, &d->train.command, true, "up again from its last state");
     }
     driver_check_parts(d);
 }
@@ -40,27 +40,27 @@ static void on_exit_trainer(const char *how, void *user)
 {
     Driver *d = user;
     int64_t now_us = clock_mono_us();
-    d->trainer_ended = d->trainer; /* freed on the next tick: we are inside its callback */
-    d->trainer = NULL;
-    bool served = d->trainer_stage == TRAINER_READY;
-    d->trainer_stage = TRAINER_DOWN;
-    if (d->shutting || d->torn_down || d->trainer_stopped) {
+    d->train.ended = d->train.process; /* freed on the next tick: we are inside its callback */
+    d->train.process = NULL;
+    bool served = d->train.stage == TRAINER_READY;
+    d->train.stage = TRAINER_DOWN;
+    if (d->shutting || d->torn_down || d->train.stopped) {
         return;
     }
-    d->trainer_failures = served ? 0 : d->trainer_failures + 1;
+    d->train.failures = served ? 0 : d->train.failures + 1;
     int64_t ms = 250;
-    for (int i = 0; i < d->trainer_failures && ms < TRAINER_BACKOFF_MAX_MS; i++) {
+    for (int i = 0; i < d->train.failures && ms < TRAINER_BACKOFF_MAX_MS; i++) {
         ms *= 2;
     }
-    d->trainer_down_us = d->trainer_down_us ? d->trainer_down_us : now_us;
-    d->trainer_due_us = now_us + ms * 1000;
-    if (!d->trainer_killed) { /* else it says why we ended it */
-        (void)str_format(d->trainer_how, sizeof d->trainer_how, "%s", how ? how : "ended");
+    d->train.down_us = d->train.down_us ? d->train.down_us : now_us;
+    d->train.due_us = now_us + ms * 1000;
+    if (!d->train.killed) { /* else it says why we ended it */
+        (void)str_format(d->train.how, sizeof d->train.how, "%s", how ? how : "ended");
     }
-    d->trainer_killed = false;
-    driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s; starts again from %s", d->trainer_how,
-                 d->trainer_dir);
-    driver_no_start(d, "trainer", d->trainer_failures, d->trainer_how);
+    d->train.killed = false;
+    driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s; starts again from %s", d->train.how,
+                 d->train.dir);
+    driver_no_start(d, "trainer", d->train.failures, d->train.how);
     driver_diagnose_tick(d, now_us);
     driver_check_parts(d);
 }
@@ -90,36 +90,36 @@ Err driver_trainer_start(Driver *d, Fault *fault)
 {
     sweep(d, "policies");
     sweep(d, "trainer");
-    if (!d->trainer_dir) {
-        d->trainer_dir = xstrdup(d->config->trainer.load_dir);
+    if (!d->train.dir) {
+        d->train.dir = xstrdup(d->config->trainer.load_dir);
     }
     TrainerConfig config = d->config->trainer;
-    config.load_dir = d->trainer_dir;
+    config.load_dir = d->train.dir;
     TrainerEvents events = {.on_ready = on_ready, .on_line = on_line,
                             .on_exit = on_exit_trainer, .user = d};
-    d->trainer_due_us = 0;
-    d->trainer_stage = TRAINER_STARTING;
-    Err err = trainer_start(&d->uv, d->config->trainer_command, &config, &events, &d->trainer,
+    d->train.due_us = 0;
+    d->train.stage = TRAINER_STARTING;
+    Err err = trainer_start(&d->uv, d->config->trainer_command, &config, &events, &d->train.process,
                             fault);
     if (err != ERR_OK) {
-        d->trainer_stage = TRAINER_DOWN;
+        d->train.stage = TRAINER_DOWN;
     }
     return err;
 }
 
 void driver_trainer_tick(Driver *d, int64_t now_us)
 {
-    if (d->trainer_ended) {
-        trainer_free(d->trainer_ended);
-        d->trainer_ended = NULL;
+    if (d->train.ended) {
+        trainer_free(d->train.ended);
+        d->train.ended = NULL;
     }
-    if (d->shutting || d->trainer || d->trainer_due_us == 0 || now_us < d->trainer_due_us) {
+    if (d->shutting || d->train.process || d->train.due_us == 0 || now_us < d->train.due_us) {
         return;
     }
     Fault fault = {0};
     if (driver_trainer_start(d, &fault) != ERR_OK) {
         driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", fault.sentence);
-        d->trainer_due_us = now_us + TRAINER_BACKOFF_MAX_MS * 1000;
+        d->train.due_us = now_us + TRAINER_BACKOFF_MAX_MS * 1000;
     }
 }
 
@@ -142,17 +142,17 @@ static bool is_held(int pid)
 
 void driver_trainer_look(Driver *d, int64_t now_us)
 {
-    int pid = d->trainer ? trainer_pid(d->trainer) : 0;
+    int pid = d->train.process ? trainer_pid(d->train.process) : 0;
     bool held = pid > 0 && is_held(pid);
-    if (held == (d->trainer_halted_us > 0)) {
+    if (held == (d->train.halted_us > 0)) {
         return;
     }
-    d->trainer_halted_us = held ? now_us : 0;
+    d->train.halted_us = held ? now_us : 0;
     if (held) {
-        (void)str_format(d->trainer_how, sizeof d->trainer_how,
+        (void)str_format(d->train.how, sizeof d->train.how,
                          "a signal holds its process; kill -CONT %d lets it go on", pid);
-        driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", d->trainer_how);
-    } else if (d->trainer) {
+        driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", d->train.how);
+    } else if (d->train.process) {
         driver_event(d, SEVERITY_INFO, "trainer", 0, "its process goes on");
     }
 }
@@ -160,30 +160,30 @@ void driver_trainer_look(Driver *d, int64_t now_us)
 /* Kills it; on_exit starts it again from the last state (or not, when the run ends). */
 void driver_trainer_restart(Driver *d, const char *why)
 {
-    if (d->trainer) {
-        driver_event(d, d->trainer_stopped ? SEVERITY_INFO : SEVERITY_WARN, "trainer", 0, "%s: %s",
-                     d->trainer_stopped ? "ended" : "restarted", why);
-        int pid = trainer_pid(d->trainer);
+    if (d->train.process) {
+        driver_event(d, d->train.stopped ? SEVERITY_INFO : SEVERITY_WARN, "trainer", 0, "%s: %s",
+                     d->train.stopped ? "ended" : "restarted", why);
+        int pid = trainer_pid(d->train.process);
         if (pid > 0 && kill(pid, SIGKILL) == 0) {
-            d->trainer_killed = true;
-            (void)str_format(d->trainer_how, sizeof d->trainer_how, "ended by the core: %s", why);
+            d->train.killed = true;
+            (void)str_format(d->train.how, sizeof d->train.how, "ended by the core: %s", why);
         }
-    } else if (d->trainer_due_us > 0) {
-        d->trainer_due_us = 1;
+    } else if (d->train.due_us > 0) {
+        d->train.due_us = 1;
     }
 }
 
 void driver_trainer_stop(Driver *d)
 {
-    trainer_free(d->trainer);
-    trainer_free(d->trainer_ended);
-    d->trainer = d->trainer_ended = NULL;
+    trainer_free(d->train.process);
+    trainer_free(d->train.ended);
+    d->train.process = d->train.ended = NULL;
 }
 
 /* True when it can take a request; else the activity has failed and is tried again later. */
 static bool trainer_free_for(Driver *d, LoopEventKind failed)
 {
-    if (d->trainer && d->trainer_stage == TRAINER_READY) {
+    if (d->train.process && d->train.stage == TRAINER_READY) {
         return true;
     }
     driver_feed(d, failed, false, "the trainer is not up");
@@ -196,9 +196,9 @@ static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, 
 {
     if (restart || reply->err == ERR_NET || reply->err == ERR_TIMEOUT ||
         reply->err == ERR_FORMAT) {
-        d->trainer_stage = TRAINER_DOWN;
-        if (!d->trainer_stopped) {
-            d->trainer_down_us = d->trainer_down_us ? d->trainer_down_us : clock_mono_us();
+        d->train.stage = TRAINER_DOWN;
+        if (!d->train.stopped) {
+            d->train.down_us = d->train.down_us ? d->train.down_us : clock_mono_us();
         }
         driver_check_parts(d);
         if (reply->err != ERR_NET) {
@@ -210,7 +210,7 @@ static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, 
     char why[FAULT_TEXT_MAX * 2];
     (void)str_format(why, sizeof why, "%s%s%s", reply->fault.sentence,
                      reply->fault.hint[0] ? "; " : "", reply->fault.hint);
-    if (!d->trainer_stopped) {
+    if (!d->train.stopped) {
         driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", why);
     }
     driver_feed(d, failed, fatal, reply->fault.sentence);
@@ -220,8 +220,8 @@ static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, 
 
 static void remember_state(Driver *d, char *dir)
 {
-    free(d->trainer_dir);
-    d->trainer_dir = dir;
+    free(d->train.dir);
+    d->train.dir = dir;
 }
 
 /* Old states of steps go; the one just written and the one before it stay. */
@@ -279,7 +279,7 @@ static void on_trained(const TrainerReply *reply, void *user)
     }
     char *dir = driver_path(d, "trainer", "step-", loop_step(d->loop));
     Fault fault = {0};
-    Err err = trainer_save(d->trainer, dir, on_state_saved, d, &fault);
+    Err err = trainer_save(d->train.process, dir, on_state_saved, d, &fault);
     free(dir);
     if (err != ERR_OK) {
         TrainerReply failed = {.err = err, .fault = fault};
@@ -289,7 +289,7 @@ static void on_trained(const TrainerReply *reply, void *user)
 
 static Err send_batch(Driver *d, Fault *fault)
 {
-    RolloutJob *job = d->batch;
+    RolloutJob *job = d->roll.batch;
     const RolloutSample *samples = NULL;
     int count = rollout_samples(job->rollout, &samples);
     TrainSample *batch = xcalloc((size_t)count + 1, sizeof *batch);
@@ -309,7 +309,8 @@ static Err send_batch(Driver *d, Fault *fault)
         memcpy(at + prompt->count, samples[i].ids, samples[i].count * sizeof *at);
         at += prompt->count + samples[i].count;
     }
-    Err err = trainer_train(d->trainer, job->step, batch, (size_t)count, on_trained, d, fault);
+    Err err =
+        trainer_train(d->train.process, job->step, batch, (size_t)count, on_trained, d, fault);
     free(tokens);
     free(batch);
     return err;
@@ -335,14 +336,14 @@ static void on_scored(const TrainerReply *reply, void *user)
     if (d->torn_down) {
         return;
     }
-    d->canary_logps = 0;
+    d->policy.canary_logps = 0;
     if (reply->err == ERR_OK && reply->logprob_count <= DRIVER_CANARY_TOKENS) {
-        d->canary_logps = (int)reply->logprob_count;
-        memcpy(d->canary_logp, reply->logprobs, reply->logprob_count * sizeof(float));
-        KeptCanary *kept = &d->kept[d->kept_next++ % DRIVER_KEPT_CANARIES];
-        kept->version = d->publishing;
-        kept->count = d->canary_logps;
-        memcpy(kept->logp, d->canary_logp, sizeof kept->logp);
+        d->policy.canary_logps = (int)reply->logprob_count;
+        memcpy(d->policy.canary_logp, reply->logprobs, reply->logprob_count * sizeof(float));
+        KeptCanary *kept = &d->policy.kept[d->policy.kept_next++ % DRIVER_KEPT_CANARIES];
+        kept->version = d->policy.publishing;
+        kept->count = d->policy.canary_logps;
+        memcpy(kept->logp, d->policy.canary_logp, sizeof kept->logp);
     } else if (reply->err == ERR_NET) {
         give_up(d, LOOP_EV_PUBLISH_FAILED, reply, false);
         return;
@@ -364,21 +365,25 @@ static void on_published(const TrainerReply *reply, void *user)
         return;
     }
     int64_t now = clock_wall_us();
-    (void)str_format(d->published_digest, sizeof d->published_digest, "%s",
+    (void)str_format(d->policy.digest, sizeof d->policy.digest, "%s",
                      reply->digest ? reply->digest : "");
-    PolicyFact fact = {.version = d->publishing, .t_us = now, .parent = loop_committed(d->loop),
-                       .digest = reply->digest, .path = reply->dir, .kind = "full",
-                       .bytes = reply->bytes, .step = loop_step(d->loop)};
+    PolicyFact fact = {.version = d->policy.publishing, .t_us = now,
+                       .parent = loop_committed(d->loop), .digest = reply->digest,
+                       .path = reply->dir, .kind = "full", .bytes = reply->bytes,
+                       .step = loop_step(d->loop)};
     store_put_policy(d->store, &fact);
-    PolicyStateFact state = {.version = d->publishing, .t_us = now, .state = POLICY_PUBLISHED};
+    PolicyStateFact state = {.version = d->policy.publishing, .t_us = now,
+                             .state = POLICY_PUBLISHED};
     store_put_policy_state(d->store, &state);
-    const int32_t *sequence = d->canary;
-    size_t count = (size_t)d->canary_count;
+    const int32_t *sequence = d->policy.canary;
+    size_t count = (size_t)d->policy.canary_count;
     Fault fault = {0};
-    Err err = count > 1 ? trainer_score(d->trainer, &sequence, &count, 1, on_scored, d, &fault)
-                        : ERR_STATE;
+    Err err = ERR_STATE;
+    if (count > 1) {
+        err = trainer_score(d->train.process, &sequence, &count, 1, on_scored, d, &fault);
+    }
     if (err != ERR_OK) {
-        d->canary_logps = 0;
+        d->policy.canary_logps = 0;
         driver_feed(d, LOOP_EV_PUBLISHED, false, NULL);
     }
 }
@@ -388,13 +393,14 @@ void driver_publish(Driver *d, int64_t version)
     if (!trainer_free_for(d, LOOP_EV_PUBLISH_FAILED)) {
         return;
     }
-    d->publishing = version;
-    d->published_digest[0] = '\0';
+    d->policy.publishing = version;
+    d->policy.digest[0] = '\0';
     char *dir = driver_path(d, "policies", "v", version);
     Fault fault = {0};
     Err err = fs_remove_tree(dir, &fault); /* left by an attempt that failed */
     if (err == ERR_OK) {
-        err = trainer_publish(d->trainer, d->config->publish_dtype, dir, on_published, d, &fault);
+        err = trainer_publish(d->train.process, d->config->publish_dtype, dir, on_published, d,
+                              &fault);
     }
     free(dir);
     if (err != ERR_OK) {
@@ -405,13 +411,13 @@ void driver_publish(Driver *d, int64_t version)
 /* A version is committed: it is the reference for the next check, and old ones go. */
 void driver_committed(Driver *d, int64_t version)
 {
-    if (d->has_pending) {
-        if (d->has_artifact) {
-            artifact_free(&d->committed_artifact);
+    if (d->policy.has_pending) {
+        if (d->policy.has_committed) {
+            artifact_free(&d->policy.committed);
         }
-        d->committed_artifact = d->pending_artifact;
-        d->has_artifact = true;
-        d->has_pending = false;
+        d->policy.committed = d->policy.pending;
+        d->policy.has_committed = true;
+        d->policy.has_pending = false;
     }
     char *folder = fs_join(d->config->work_dir, "policies");
     DIR *dir = opendir(folder);
@@ -469,7 +475,7 @@ void driver_save(Driver *d)
     Fault fault = {0};
     Err err = fs_mkdirs(d->config->save_dir, 0755, &fault);
     if (err == ERR_OK) {
-        err = trainer_save(d->trainer, dir, on_saved, d, &fault);
+        err = trainer_save(d->train.process, dir, on_saved, d, &fault);
     }
     free(dir);
     if (err != ERR_OK) {

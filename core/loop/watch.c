@@ -189,7 +189,8 @@ static void diagnose_now(Watch *w)
     DiagAction action;
     diagnose_tick(w->diagnose, &picture);
     while (diagnose_next(w->diagnose, &action)) {
-        IncidentFact fact = {.incident = action.incident, .onset_us = clock_wall_of_us(action.onset_us),
+        IncidentFact fact = {.incident = action.incident,
+                             .onset_us = clock_wall_of_us(action.onset_us),
                              .ended_us = action.ended_us > 0
                                              ? clock_wall_of_us(action.ended_us) : 0,
                              .class_name = diagnose_class_name(action.class_id),
