@@ -81,7 +81,8 @@ const StoreMarks *store_marks(const Store *store);
 #define TXN_PHASES(X)                                                                             \
     X(TXN_GATE, "gate") X(TXN_CHECK, "check") X(TXN_PAUSE, "pause") X(TXN_FLUSH, "flush")         \
     X(TXN_APPLY, "apply") X(TXN_VERIFY, "verify") X(TXN_DECIDE, "decide")                         \
-    X(TXN_ROLLBACK, "rollback") X(TXN_CONTINUE, "continue") X(TXN_OPEN, "open")
+    X(TXN_ROLLBACK, "rollback") X(TXN_CONTINUE, "continue") X(TXN_OPEN, "open")           \
+    X(TXN_PREPARE, "prepare")
 #define SEVERITIES(X) X(SEVERITY_INFO, "info") X(SEVERITY_WARN, "warn") X(SEVERITY_CRIT, "crit")
 
 #define STORE_ENUM_ENTRY(name, word) name,
@@ -90,7 +91,7 @@ typedef enum LoopPhase { LOOP_PHASES(STORE_ENUM_ENTRY) } LoopPhase;
 typedef enum SampleFate { SAMPLE_FATES(STORE_ENUM_ENTRY) } SampleFate;
 typedef enum ProbeKind { PROBE_KINDS(STORE_ENUM_ENTRY) } ProbeKind;
 typedef enum PolicyState { POLICY_STATES(STORE_ENUM_ENTRY) } PolicyState;
-typedef enum TxnPhase { TXN_PHASES(STORE_ENUM_ENTRY) } TxnPhase;
+typedef enum TxnPhase { TXN_PHASES(STORE_ENUM_ENTRY) TXN_PHASE_COUNT } TxnPhase;
 typedef enum Severity { SEVERITIES(STORE_ENUM_ENTRY) } Severity;
 const char *engine_state_name(EngineState v);
 const char *loop_phase_name(LoopPhase v);

@@ -14,6 +14,7 @@ typedef enum EngineCallKind {
     ENGINE_CONTINUE,
     ENGINE_FLUSH,
     ENGINE_UPDATE_DISK,   /* `text` = directory, `version` = weight version */
+    ENGINE_PULL,          /* its directory `text` follows `source` to `version`; slime's route */
     ENGINE_ABORT,         /* `text` = rid, or NULL for all */
     ENGINE_MODEL_INFO,    /* -> weight_version, model_path */
     ENGINE_SERVER_INFO,   /* -> sglang version, identity, limits */
@@ -51,6 +52,7 @@ typedef void (*EngineAnswered)(const EngineAnswer *answer, void *user);
 typedef struct EngineCall {
     EngineCallKind kind;
     const char *text;
+    const char *source;          /* PULL: directory with the published versions */
     int64_t version;
     const int32_t *ids;
     int id_count;

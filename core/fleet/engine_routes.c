@@ -13,6 +13,7 @@ static const EngineRoute routes[] = {
     [ENGINE_FLUSH] = {"POST", "/flush_cache", NULL, 15000, 64 << 10, true, true},
     [ENGINE_UPDATE_DISK] = {"POST", "/update_weights_from_disk", NULL, 600000, 256 << 10, false,
                             true},
+    [ENGINE_PULL] = {"POST", "/pull_weights", NULL, 600000, 256 << 10, false, true},
     [ENGINE_ABORT] = {"POST", "/abort_request", NULL, 10000, 64 << 10, true, true},
     [ENGINE_MODEL_INFO] = {"GET", "/model_info", "/get_model_info", 5000, 1 << 20, true, false},
     [ENGINE_SERVER_INFO] = {"GET", "/server_info", "/get_server_info", 5000, 8 << 20, true, false},
@@ -57,6 +58,18 @@ static Err write_update(JsonOut *out, const EngineCall *call, Fault *fault)
     json_member_string(out, "weight_version", version); /* a number is refused there */
     json_member_bool(out, "flush_cache", false);        /* the default asserts */
     json_member_bool(out, "abort_all_requests", false);
+    return ERR_OK;
+}
+
+static Err write_pull(JsonOut *out, const EngineCall *call, Fault *fault)
+{
+    if (!call->text || !call->text[0] || !call->source || !call->source[0] || call->version < 0) {
+        return fault_set(fault, ERR_ARG, NULL,
+                         "a pull needs the engine's directory, a source and a version");
+    }
+    json_member_string(out, "local_checkpoint_dir", call->text);
+    json_member_string(out, "source_dir", call->source);
+    json_member_i64(out, "target_version", call->version);
     return ERR_OK;
 }
 
@@ -106,6 +119,7 @@ Err engine_write_body(const EngineCall *call, Text *body, Fault *fault)
     case ENGINE_PAUSE:
     case ENGINE_CONTINUE:
     case ENGINE_UPDATE_DISK:
+    case ENGINE_PULL:
     case ENGINE_ABORT:
     case ENGINE_CHECKSUM:
     case ENGINE_SCORE:
@@ -117,6 +131,8 @@ Err engine_write_body(const EngineCall *call, Text *body, Fault *fault)
         err = write_pause(&out, call, fault);
     } else if (call->kind == ENGINE_UPDATE_DISK) {
         err = write_update(&out, call, fault);
+    } else if (call->kind == ENGINE_PULL) {
+        err = write_pull(&out, call, fault);
     } else if (call->kind == ENGINE_ABORT && call->text) {
         json_member_string(&out, "rid", call->text);
     } else if (call->kind == ENGINE_ABORT) {

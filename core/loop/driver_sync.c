@@ -179,6 +179,7 @@ static void act(SyncJob *job, const TxnAction *action)
         sync_give(job, &answer);
         break;
     case TXN_ACT_CHECK: sync_check_artifact(job, action); break;
+    case TXN_ACT_PULL:
     case TXN_ACT_PAUSE:
     case TXN_ACT_FLUSH:
     case TXN_ACT_APPLY:

@@ -257,6 +257,7 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     EngineCall call = {.version = action->version};
     char *dir = NULL;
     switch (action->kind) {
+    case TXN_ACT_PULL: call.kind = ENGINE_PULL; break;
     case TXN_ACT_PAUSE: call.kind = ENGINE_PAUSE; call.text = "abort"; break;
     case TXN_ACT_FLUSH: call.kind = ENGINE_FLUSH; break;
     case TXN_ACT_APPLY:

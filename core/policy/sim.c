@@ -19,8 +19,15 @@ static void world_init(SimWorld *world, const SimConfig *config, SimReport *repo
     world->count = world->count < SIM_ENGINES_MAX ? world->count : SIM_ENGINES_MAX;
     world->config.updates = config->updates > 0 ? config->updates : UPDATES;
     for (int i = 0; i < world->count; i++) {
-        world->engines[i] = (SimEngine){.incarnation = 1, .alive = true, .cache = -1,
-                                        .has_checksum = rng_below(&world->rng, 3) != 0};
+        SimEngine *engine = &world->engines[i];
+        *engine = (SimEngine){.incarnation = 1, .alive = true, .cache = -1, .copy_version = -1,
+                              .has_checksum = rng_below(&world->rng, 3) != 0,
+                              .pulls = rng_below(&world->rng, 2) == 0,
+                              .proves = rng_below(&world->rng, 2) == 0};
+        if (rng_below(&world->rng, 10) == 0) { /* left behind by an earlier run */
+            engine->copy = -7;
+            engine->copy_version = (int64_t)rng_below(&world->rng, 4);
+        }
     }
     /* From nearly none to several a transaction: eight calls an engine or so. */
     double mean = rng_unit(&world->rng) * 3.0;

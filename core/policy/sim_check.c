@@ -6,7 +6,8 @@
  * 2 no engine is let go on before the decision is durable; one decision a transaction, for good;
  * 3 an admitted sample's token comes from the policy stamped on it, which is the batch's;
  * 4 nobody who serves is left paused; transactions end within their budget; in the end all serve;
- * 5 a broken artifact reaches no engine;
+ * 5 a broken artifact reaches no engine, and a delta only a process that has loaded its base from
+ *   the very copy that the delta is for;
  * 6 all of it holds over deaths of the core: what was durable stands after the restart. */
 #include "core/base/mem.h"
 #include "core/policy/sim_world.h"
@@ -15,9 +16,9 @@
 #include <stdlib.h>
 
 enum { TXNS_KEPT = 4096 };
-/* Check 120 s, gate 30, pause 30, flush 30, twice (apply 300, verify 60) each way, continue 30,
+/* Check 120 s, prepare 300, gate 30, pause 30, flush 30, twice (apply 300, verify 60) each way, continue 30,
  * open 5, two slow disks of 20, and the clock's grain. */
-static const int64_t TXN_BUDGET_US = INT64_C(1800000000);
+static const int64_t TXN_BUDGET_US = INT64_C(2100000000);
 
 typedef struct TxnSeen {
     int64_t txn, began_us, to, life;
@@ -30,6 +31,7 @@ struct SimCheck {
     int64_t committed; /* by durable decisions */
     int64_t life;
     int64_t admitted[SIM_ENGINES_MAX]; /* incarnation; 0 none */
+    struct { int64_t incarnation, version; } copy[SIM_ENGINES_MAX]; /* proved by a load; 0 none */
     char broken[192];
 };
 
@@ -119,6 +121,19 @@ static void on_sent(SimCheck *check, const SimWorld *world, const SimEntry *entr
     if (entry->call == SIM_APPLY && world->bad[entry->to]) {
         breach(check, world, "rule 5: broken artifact %lld is sent to engine %d",
                (long long)entry->to, entry->engine);
+    }
+    if (entry->call == SIM_PULL) {
+        int e = entry->engine;
+        bool proved = check->copy[e].incarnation == entry->incarnation &&
+                      check->copy[e].version == entry->base;
+        if (entry->base >= 0 && !proved) {
+            breach(check, world, "rule 5: a delta on %lld is sent to engine %d, whose copy is not "
+                   "proved to hold that", (long long)entry->base, e);
+        } else if (world->bad[entry->to]) {
+            breach(check, world, "rule 5: engine %d is to pull the broken artifact %lld", e,
+                   (long long)entry->to);
+        }
+        check->copy[e].incarnation = 0;
     }
 }
 
@@ -210,9 +225,14 @@ void sim_check_entry(SimCheck *check, const SimWorld *world, const SimEntry *ent
     case ENTRY_FENCE: check->admitted[entry->engine] = 0; break;
     case ENTRY_SAMPLE: on_sample(check, world, entry); break;
     case ENTRY_SENT: on_sent(check, world, entry); break;
+    case ENTRY_LOADED:
+        if (entry->own_copy && entry->weights == world->truth[entry->to]) {
+            check->copy[entry->engine].incarnation = entry->incarnation;
+            check->copy[entry->engine].version = entry->to;
+        }
+        break;
     case ENTRY_POLICY:
     case ENTRY_STATE:
-    case ENTRY_LOADED:
     case ENTRY_COUNT: break;
     }
 }

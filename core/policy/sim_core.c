@@ -9,15 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FENCES = 8, FAILURES_MAX = 2, GENERATE_A_TICK = 2 };
+enum { FENCES = 8, FAILURES_MAX = 2, GENERATE_A_TICK = 2, FULL_EVERY = 4 };
 static const int64_t TICK_US = 2000000;
 static const int64_t BRING_AGAIN_US = 5000000;
 static const int64_t SETTLE_US = 10000000; /* calls of the core before this one have arrived */
 
 typedef struct Seat {
     int64_t incarnation, verified, due_us, doubt_us;
+    int64_t follows; /* what its own copy is proved to hold; -1 not known */
     int failures, odd;
-    bool bring, admitted;
+    bool bring, admitted, copy_odd;
 } Seat;
 
 typedef struct Job {
@@ -42,8 +43,11 @@ struct SimCore {
 
 SimCore *sim_core_new(SimWorld *world)
 {
-    (void)world;
-    return xcalloc(1, sizeof(SimCore));
+    SimCore *core = xcalloc(1, sizeof *core);
+    for (int i = 0; i < world->count; i++) {
+        core->seats[i].follows = -1;
+    }
+    return core;
 }
 
 static void job_free(Job *job)
@@ -65,6 +69,9 @@ void sim_core_died(SimWorld *world)
         job_free(core->fences[i]);
     }
     *core = (SimCore){.begun = begun};
+    for (int i = 0; i < world->count; i++) {
+        core->seats[i].follows = -1; /* after a restart of the core nothing is known of copies */
+    }
 }
 
 void sim_core_free(SimCore *core)
@@ -128,6 +135,7 @@ static void quarantine(SimWorld *world, Job *job, const TxnAction *action)
     if (txn_in_doubt(job->txn, action->engine)) {
         seat->doubt_us = world->now_us + TXN_DOUBT_US;
     }
+    seat->follows = -1;
     world->report->quarantines++;
     seat_out(world, action->engine);
 }
@@ -144,6 +152,8 @@ static void admit_members(SimWorld *world, const Job *job)
         seat->failures = 0;
         seat->verified = version;
         seat->admitted = true;
+        seat->follows = txn_own_copy(job->txn, job->members[i].engine) ? version : -1;
+        seat->copy_odd = seat->copy_odd || txn_copy_odd(job->txn, job->members[i].engine);
         if (txn_in_doubt(job->txn, job->members[i].engine)) {
             seat->doubt_us = world->now_us + TXN_DOUBT_US;
         }
@@ -179,13 +189,18 @@ static void end(SimWorld *world, Job *job, const TxnAction *action)
 
 static void send_call(SimWorld *world, const Job *job, const TxnAction *action)
 {
+    if (action->kind == TXN_ACT_PULL) { /* from now on its copy may be anything */
+        world->core->seats[action->engine].follows = -1;
+    }
     static const SimCall calls[] = {
         [TXN_ACT_PAUSE] = SIM_PAUSE, [TXN_ACT_FLUSH] = SIM_FLUSH, [TXN_ACT_APPLY] = SIM_APPLY,
         [TXN_ACT_READ_VERSION] = SIM_VERSION, [TXN_ACT_CHECKSUM] = SIM_CHECKSUM,
-        [TXN_ACT_SCORE] = SIM_SCORE, [TXN_ACT_CONTINUE] = SIM_CONTINUE};
+        [TXN_ACT_SCORE] = SIM_SCORE, [TXN_ACT_CONTINUE] = SIM_CONTINUE,
+        [TXN_ACT_PULL] = SIM_PULL};
     SimMessage message = {.call = calls[action->kind], .engine = action->engine,
                           .seq = action->seq, .incarnation = action->incarnation,
-                          .txn = job->id, .version = action->version};
+                          .txn = job->id, .version = action->version, .base = action->base,
+                          .own_copy = action->own_copy};
     sim_send(world, &message);
 }
 
@@ -211,6 +226,7 @@ static void act(SimWorld *world, Job *job, const TxnAction *action)
         local(world, job, action);
         break;
     case TXN_ACT_CHECK: local(world, job, action); break;
+    case TXN_ACT_PULL:
     case TXN_ACT_PAUSE:
     case TXN_ACT_FLUSH:
     case TXN_ACT_APPLY:
@@ -278,6 +294,7 @@ static TxnActionKind action_of(SimCall call)
     case SIM_CHECKSUM: return TXN_ACT_CHECKSUM;
     case SIM_SCORE: return TXN_ACT_SCORE;
     case SIM_CONTINUE: return TXN_ACT_CONTINUE;
+    case SIM_PULL: return TXN_ACT_PULL;
     case SIM_GENERATE:
     case SIM_CALL_COUNT: break;
     }
@@ -386,6 +403,10 @@ static Job *job_start(SimWorld *world, int64_t to, int only)
                  .faults = world->report->faults};
     job->members = xcalloc((size_t)world->count, sizeof *job->members);
     job->out = xcalloc((size_t)world->count, sizeof *job->out);
+    /* As delta_plan.h has it: a delta leads on from the version before it, nothing else does. */
+    bool pulls = only < 0 && to > core->committed;
+    bool delta = pulls && core->committed >= 0 && to == core->committed + 1 &&
+                 to % FULL_EVERY != 0;
     int good = 0;
     for (int i = 0; i < world->count; i++) {
         good += member_now(world, i) && !left_out(world, i);
@@ -396,13 +417,16 @@ static Job *job_start(SimWorld *world, int64_t to, int only)
         } else if (member_now(world, i) && (only < 0 || only == i)) {
             job->members[job->count++] = (TxnMember){
                 .engine = i, .incarnation = core->seats[i].incarnation,
-                .holds = core->seats[i].verified == job->from && !core->seats[i].bring};
+                .holds = core->seats[i].verified == job->from && !core->seats[i].bring,
+                .pulls = pulls && world->engines[i].pulls && !core->seats[i].copy_odd,
+                .follows = core->seats[i].follows};
         } else if (only < 0 && !member_now(world, i) && core->seats[i].incarnation > 0) {
             core->seats[i].bring = true;
             seat_out(world, i);
         }
     }
     TxnConfig config = {.txn = job->id, .from_version = job->from, .to_version = to,
+                        .delta_base = delta ? job->from : -1,
                         .apply_retries = 1, .flush_retries = 20};
     job->txn = txn_new(&config, job->members, job->count);
     expect(world, job);
@@ -510,7 +534,7 @@ static void probe(SimWorld *world)
             int64_t old = seat->incarnation;
             seat_out(world, i);
             *seat = (Seat){.incarnation = engine->alive ? engine->incarnation : 0, .verified = -1,
-                           .bring = true, .odd = seat->odd};
+                           .follows = -1, .bring = true, .odd = seat->odd};
             lost(world, core->main, i, old);
             for (int j = 0; j < FENCES; j++) {
                 lost(world, core->fences[j], i, old);

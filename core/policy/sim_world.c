@@ -181,6 +181,8 @@ static bool fits(SimFault fault, SimCall call)
     case FAULT_VERSION_ONLY:
     case FAULT_WEIGHTS_ONLY: return call == SIM_APPLY;
     case FAULT_NO_FLUSH: return call == SIM_FLUSH;
+    case FAULT_HALF:
+    case FAULT_ROT: return call == SIM_PULL;
     case FAULT_NAN: return call == SIM_SCORE;
     case FAULT_NONE: return false;
     case FAULT_SLOW:
@@ -223,7 +225,7 @@ void sim_send(SimWorld *world, SimMessage *message)
     message->fault = draw_fault(world, message->call, message->engine);
     SimEntry entry = {.kind = ENTRY_SENT, .txn = message->txn, .to = message->version,
                       .engine = message->engine, .incarnation = message->incarnation,
-                      .call = message->call};
+                      .call = message->call, .base = message->base};
     sim_note(world, &entry);
     if (world->config.trace && message->fault != FAULT_NONE) {
         fprintf(world->config.trace, "%13s fault: %s\n", "", fault_names[message->fault]);
@@ -251,18 +253,20 @@ static void vanish(SimWorld *world, int index)
                  &message);
 }
 
-/* A new process: initial weights, nothing paused, nothing cached. */
+/* A new process: initial weights, nothing paused, nothing cached; the copy on its disk stays. */
 static void come_back(SimWorld *world, int index)
 {
     SimEngine *engine = &world->engines[index];
     *engine = (SimEngine){.incarnation = engine->incarnation + 1, .alive = true, .cache = -1,
-                          .has_checksum = engine->has_checksum};
+                          .has_checksum = engine->has_checksum, .pulls = engine->pulls,
+                          .proves = engine->proves, .copy = engine->copy,
+                          .copy_version = engine->copy_version};
 }
 
 static int64_t duration(SimWorld *world, const SimMessage *message)
 {
     int64_t took = between(world, 100, 4 * MS_US);
-    if (message->call == SIM_APPLY) {
+    if (message->call == SIM_APPLY || message->call == SIM_PULL) {
         took = between(world, 200 * MS_US, 8 * SEC_US);
     } else if (message->call == SIM_GENERATE) {
         took = between(world, 200 * MS_US, 3 * SEC_US);
@@ -293,7 +297,9 @@ static void arrives(SimWorld *world, SimMessage *message)
     }
     message->process = engine->incarnation; /* an address knows no incarnations */
     int64_t start = world->now_us;
-    if (message->call != SIM_GENERATE && message->call != SIM_VERSION) {
+    bool beside = message->call == SIM_GENERATE || message->call == SIM_VERSION ||
+                  message->call == SIM_PULL;
+    if (!beside) {
         start = engine->busy_us > start ? engine->busy_us : start;
         engine->busy_us = start + duration(world, message);
         start = engine->busy_us;
@@ -305,7 +311,7 @@ static void arrives(SimWorld *world, SimMessage *message)
 
 static void load(SimWorld *world, SimEngine *engine, const SimMessage *message)
 {
-    int64_t right = world->truth[message->version];
+    int64_t right = message->own_copy ? engine->copy : world->truth[message->version];
     bool other = message->fault == FAULT_OTHER_BYTES;
     if (message->fault != FAULT_VERSION_ONLY) {
         engine->weights = other ? -1 - (int64_t)rng_below(&world->rng, 1000000) : right;
@@ -314,11 +320,46 @@ static void load(SimWorld *world, SimEngine *engine, const SimMessage *message)
         engine->version = message->version;
     }
     SimEntry entry = {.kind = ENTRY_LOADED, .to = message->version, .engine = message->engine,
-                      .incarnation = engine->incarnation, .weights = engine->weights};
+                      .incarnation = engine->incarnation, .weights = engine->weights,
+                      .own_copy = message->own_copy && !other};
     sim_note(world, &entry);
 }
 
-static void act(SimWorld *world, SimEngine *engine, SimMessage *message)
+static int64_t garbage(SimWorld *world)
+{
+    return -1 - (int64_t)rng_below(&world->rng, 1000000);
+}
+
+/* As slime's: at or past the target nothing is done, and that is a success. A delta on bytes that
+ * are not its base makes other weights: refused before by who proves the base, else noticed or not
+ * by the sums of the tensors that changed. `again`: the marker was not written in between. */
+static bool pull(SimWorld *world, SimEngine *engine, const SimMessage *message, bool again)
+{
+    if (message->fault == FAULT_ROT) {
+        engine->copy = garbage(world);
+    }
+    if (!again && engine->copy_version >= message->version) {
+        return true;
+    }
+    bool delta = message->base >= 0;
+    if (delta && !again && engine->copy_version != message->base) {
+        return false; /* out of order */
+    }
+    bool fits = !delta || (!again && engine->copy == world->truth[message->base]);
+    if (!fits && engine->proves) {
+        return again; /* the second time it finds the new version */
+    }
+    bool half = message->fault == FAULT_HALF;
+    bool unnoticed = fits || rng_below(&world->rng, 2) == 0;
+    engine->copy = fits && !half ? world->truth[message->version] : garbage(world);
+    if (half || !unnoticed) {
+        return false;
+    }
+    engine->copy_version = message->version;
+    return true;
+}
+
+static void act(SimWorld *world, SimEngine *engine, SimMessage *message, bool again)
 {
     message->ok = true;
     switch (message->call) {
@@ -333,6 +374,7 @@ static void act(SimWorld *world, SimEngine *engine, SimMessage *message)
         engine->cache = message->ok ? -1 : engine->cache;
         break;
     case SIM_APPLY: load(world, engine, message); break;
+    case SIM_PULL: message->ok = engine->pulls && pull(world, engine, message, again); break;
     case SIM_VERSION: message->reported = engine->version; break;
     case SIM_CHECKSUM:
         message->ok = engine->has_checksum;
@@ -366,9 +408,9 @@ static void acts(SimWorld *world, SimMessage *message)
     if (message->fault == FAULT_ERROR) {
         message->ok = false;
     } else {
-        act(world, engine, message);
+        act(world, engine, message, false);
         if (message->fault == FAULT_TWICE) {
-            act(world, engine, message);
+            act(world, engine, message, true);
         }
     }
     if (message->fault == FAULT_VANISH) {

@@ -11,13 +11,14 @@ enum { SIM_CANARY = 4, SIM_VERSIONS_MAX = 64 };
 #define SIM_CALLS(X)                                                                              \
     X(SIM_PAUSE, "pause") X(SIM_FLUSH, "flush") X(SIM_APPLY, "apply") X(SIM_VERSION, "version")   \
     X(SIM_CHECKSUM, "checksum") X(SIM_SCORE, "score") X(SIM_CONTINUE, "continue")                 \
-    X(SIM_GENERATE, "generate")
+    X(SIM_GENERATE, "generate") X(SIM_PULL, "pull")
 #define SIM_FAULTS(X)                                                                             \
     X(FAULT_NONE, "none") X(FAULT_SLOW, "slow") X(FAULT_HANG, "hang") X(FAULT_LATE, "late")       \
     X(FAULT_ERROR, "500") X(FAULT_LOST, "answer lost") X(FAULT_TWICE, "acts twice")               \
     X(FAULT_OTHER_BYTES, "loads other bytes") X(FAULT_VERSION_ONLY, "only the version moves")     \
     X(FAULT_WEIGHTS_ONLY, "only the weights move") X(FAULT_NO_FLUSH, "refuses to flush")          \
-    X(FAULT_VANISH, "vanishes") X(FAULT_NAN, "scores NaN")
+    X(FAULT_VANISH, "vanishes") X(FAULT_NAN, "scores NaN")                                        \
+    X(FAULT_HALF, "applies a delta by half") X(FAULT_ROT, "its copy changes on disk")
 #define SIM_ENTRIES(X)                                                                            \
     X(ENTRY_START, "core starts") X(ENTRY_DEATH, "core dies") X(ENTRY_POLICY, "policy")           \
     X(ENTRY_TXN, "transaction") X(ENTRY_DECISION, "decision") X(ENTRY_END, "end")                 \
@@ -36,6 +37,8 @@ typedef struct SimEntry {
     int64_t incarnation, weights;
     bool commit, fleet, durable, lost;
     SimCall call;                /* SENT */
+    bool own_copy;               /* LOADED: from its own directory */
+    int64_t base;                /* SENT, a pull: the delta's base; -1 in full */
 } SimEntry;
 
 typedef struct SimEngine {
@@ -44,6 +47,9 @@ typedef struct SimEngine {
     int64_t busy_us, return_us;
     int refusals;    /* flushes that it will refuse yet */
     bool alive, paused, has_checksum;
+    bool pulls;      /* keeps a copy on its disk, which outlives the process … */
+    bool proves;     /* … and looks whether that is a delta's base, as rolltop's own does */
+    int64_t copy, copy_version; /* weights in it, and what its marker says; -1 none */
 } SimEngine;
 
 typedef struct SimMessage { /* a call to an engine, and its answer */
@@ -51,7 +57,8 @@ typedef struct SimMessage { /* a call to an engine, and its answer */
     int engine;
     uint32_t seq;
     int64_t incarnation, process, life; /* meant, met; life: of the core that sent it */
-    int64_t txn, version, sent_us;
+    int64_t txn, version, base, sent_us;
+    bool own_copy;
     SimFault fault;
     bool ok, unsupported, unknown;
     int64_t weights, reported;

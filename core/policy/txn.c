@@ -26,6 +26,8 @@ static int64_t default_budget_us(TxnPhase phase)
     case TXN_ROLLBACK: return 300 * SECOND_US;
     case TXN_CONTINUE: return 30 * SECOND_US;
     case TXN_OPEN: return 5 * SECOND_US;
+    case TXN_PREPARE: return 300 * SECOND_US;
+    case TXN_PHASE_COUNT: break;
     }
     return 0;
 }
@@ -112,9 +114,27 @@ static void start_verify(Txn *txn, Member *member)
 
 static void start_apply(Txn *txn, Member *member)
 {
+    member->own_copy = member->pulled && !member->copy_odd && !txn->rolling_back;
     member->touched = true;
     member->applies++;
-    txn_emit_member(txn, member, TXN_ACT_APPLY);
+    txn_emit_member(txn, member, TXN_ACT_APPLY)->own_copy = member->own_copy;
+}
+
+/* The gate is open and engines serve: whoever cannot pull loads the full artifact later. */
+static void start_prepare(Txn *txn, int64_t now_us)
+{
+    enter(txn, TXN_PREPARE, now_us);
+    for (int i = 0; i < txn->count; i++) {
+        Member *member = &txn->members[i];
+        member->done = !member_active(member) || !member->id.pulls;
+        if (!member->done) {
+            bool proved = member->id.follows == txn->config.delta_base ||
+                          TXN_PLANTED(PLANTED_DELTA_UNPROVED);
+            txn_emit_member(txn, member, TXN_ACT_PULL)->base =
+                proved ? txn->config.delta_base : -1;
+        }
+    }
+    advance(txn, now_us);
 }
 
 /* Gives every member its work of the phase just entered. In a roll-back only touched members
@@ -222,6 +242,7 @@ static void start_rollback(Txn *txn, int64_t now_us)
             member->touched = false;
         }
         /* Its failure was about the new version; the old one is another question. */
+        member->copy_odd = member->copy_odd || (member->failed && member->own_copy);
         member->failed = false;
     }
     if (TXN_PLANTED(PLANTED_NO_UNDO)) {
@@ -250,6 +271,7 @@ static bool apply_again(Txn *txn, int64_t now_us)
         Member *member = &txn->members[i];
         if (member_active(member) && member->failed) {
             member->failed = false;
+            member->copy_odd = member->copy_odd || member->own_copy;
             start_apply(txn, member);
         } else {
             member->done = true;
@@ -337,6 +359,10 @@ static void after_apply(Txn *txn, int64_t now_us)
 static void phase_complete(Txn *txn, int64_t now_us)
 {
     switch (txn->phase) {
+    case TXN_PREPARE:
+        enter(txn, TXN_GATE, now_us);
+        txn_emit_global(txn, TXN_ACT_CLOSE_GATE);
+        break;
     case TXN_PAUSE:
     case TXN_FLUSH:
         if (first_failed(txn)) {
@@ -373,14 +399,16 @@ static void phase_complete(Txn *txn, int64_t now_us)
     case TXN_CHECK:
     case TXN_DECIDE:
     case TXN_OPEN:
+    case TXN_PHASE_COUNT:
         break; /* these wait for one answer, not for members */
     }
 }
 
 static bool waits_for_members(TxnPhase phase)
 {
-    return phase == TXN_PAUSE || phase == TXN_FLUSH || phase == TXN_APPLY ||
-           phase == TXN_ROLLBACK || phase == TXN_VERIFY || phase == TXN_CONTINUE;
+    return phase == TXN_PREPARE || phase == TXN_PAUSE || phase == TXN_FLUSH ||
+           phase == TXN_APPLY || phase == TXN_ROLLBACK || phase == TXN_VERIFY ||
+           phase == TXN_CONTINUE;
 }
 
 static bool all_done(const Txn *txn)
@@ -397,7 +425,8 @@ static void advance(Txn *txn, int64_t now_us)
 {
     /* A phase in which nobody has anything to do is complete at once, so this may go on. */
     while (!txn->over && waits_for_members(txn->phase) && all_done(txn)) {
-        bool before_decision = !txn->rolling_back && txn->phase != TXN_CONTINUE;
+        bool before_decision = !txn->rolling_back && txn->phase != TXN_CONTINUE &&
+                               txn->phase != TXN_PREPARE;
         if (count_active(txn) == 0 && before_decision) {
             decide_rollback(txn, now_us);
             return;
@@ -435,8 +464,7 @@ static void answer_global(Txn *txn, const TxnAnswer *answer, int64_t now_us)
             finish(txn, false);
             return;
         }
-        enter(txn, TXN_GATE, now_us);
-        txn_emit_global(txn, TXN_ACT_CLOSE_GATE);
+        start_prepare(txn, now_us);
         break;
     case TXN_GATE:
         enter(txn, TXN_PAUSE, now_us);
@@ -457,6 +485,8 @@ static void answer_global(Txn *txn, const TxnAnswer *answer, int64_t now_us)
     case TXN_OPEN:
         finish(txn, !txn->rolling_back);
         break;
+    case TXN_PREPARE:
+    case TXN_PHASE_COUNT:
     case TXN_PAUSE:
     case TXN_FLUSH:
     case TXN_APPLY:
@@ -516,6 +546,10 @@ static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int
     case TXN_ACT_READ_VERSION: verify_part(member, VERIFY_VERSION, answer); break;
     case TXN_ACT_CHECKSUM: verify_part(member, VERIFY_CHECKSUM, answer); break;
     case TXN_ACT_SCORE: verify_part(member, VERIFY_SCORE, answer); break;
+    case TXN_ACT_PULL:
+        member->pulled = answer->ok;
+        member->done = true;
+        break;
     case TXN_ACT_PAUSE:
     case TXN_ACT_FLUSH:
     case TXN_ACT_APPLY:
@@ -544,16 +578,6 @@ static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int
     advance(txn, now_us);
 }
 
-static Member *find_member(Txn *txn, int engine)
-{
-    for (int i = 0; i < txn->count; i++) {
-        if (txn->members[i].id.engine == engine) {
-            return &txn->members[i];
-        }
-    }
-    return NULL;
-}
-
 /* What a call did that ends now is still seen by checks that are yet to be asked for. */
 static bool checked_later(TxnPhase phase)
 {
@@ -563,7 +587,7 @@ static bool checked_later(TxnPhase phase)
 
 void txn_answer(Txn *txn, const TxnAnswer *answer, int64_t now_us)
 {
-    Member *member = answer->engine >= 0 ? find_member(txn, answer->engine) : NULL;
+    Member *member = answer->engine >= 0 ? txn_member(txn, answer->engine) : NULL;
     bool global = answer->engine < 0 && answer->seq != 0 && answer->seq == txn->awaited_global;
     bool same = member && member->id.incarnation == answer->incarnation;
     uint32_t awaited = member ? member->awaited[answer->kind] : 0;
@@ -582,7 +606,7 @@ void txn_answer(Txn *txn, const TxnAnswer *answer, int64_t now_us)
 
 void txn_member_lost(Txn *txn, int engine, int64_t incarnation, int64_t now_us)
 {
-    Member *member = find_member(txn, engine);
+    Member *member = txn_member(txn, engine);
     if (!member || member->lost || member->id.incarnation != incarnation || txn->over) {
         txn->ignored++;
         return;
@@ -631,7 +655,8 @@ static void expire(Txn *txn, int64_t now_us)
         }
         member->done = true;
         txn_give_up(txn, member);
-        if (txn->phase != TXN_VERIFY) { /* VERIFY is judged by what came */
+        bool judged = txn->phase == TXN_VERIFY || txn->phase == TXN_PREPARE;
+        if (!judged) { /* VERIFY is judged by what came; who has not pulled loads in full */
             fail_member(member, txn_phase_name(txn->phase), "no answer within the budget");
         }
     }
@@ -678,26 +703,4 @@ int64_t txn_next_due_us(const Txn *txn)
         }
     }
     return due;
-}
-
-/* ---- questions ---------------------------------------------------------------------------- */
-
-TxnPhase txn_phase(const Txn *txn)
-{
-    return txn->phase;
-}
-
-uint64_t txn_ignored(const Txn *txn)
-{
-    return txn->ignored;
-}
-
-bool txn_failed(const Txn *txn, int engine)
-{
-    for (int i = 0; i < txn->count; i++) {
-        if (txn->members[i].id.engine == engine) {
-            return txn->members[i].failed;
-        }
-    }
-    return false;
 }

@@ -2,8 +2,8 @@
  * every engine on the old one. (state, event) -> (state, actions); engines are members by
  * (index, incarnation); answers from another incarnation or epoch are ignored and counted.
  *
- * Order: CHECK artifact (the gate is still open: a bad artifact costs nobody a pause), GATE, PAUSE,
- * FLUSH, APPLY, VERIFY, DECIDE (durable, before anybody goes on), CONTINUE, OPEN; or, when a member
+ * Order: CHECK artifact (the gate is still open: a bad artifact costs nobody a pause), PREPARE
+ * (engines with a checkpoint directory of their own bring it to the new version), GATE, PAUSE, FLUSH, APPLY, VERIFY, DECIDE (durable, before anybody goes on), CONTINUE, OPEN; or, when a member
  * cannot be brought over: APPLY again (retries), else DECIDE roll-back, ROLLBACK (apply the old
  * version to whoever was touched and verify it), QUARANTINE who cannot, CONTINUE, OPEN. A member
  * that dies is dropped from the membership (it is fenced when it comes back). With from_version -1
@@ -15,6 +15,12 @@
  * is expected for QUARANTINE and END. Every phase ends within its budget whatever engines do; only
  * DECIDE waits for the log without bound (repeated each second), since nothing may go on without
  * it.
+ *
+ * Own copies: a member that `pulls` is asked to bring its own directory to the new version, by the
+ * delta if that directory is proved to hold the delta's base (`follows`), else in full, and then
+ * loads from there. A pull that fails costs nothing: such a member, one whose verification failed,
+ * and everybody in a roll-back loads the full artifact. So a delta can end no transaction, and it
+ * is never applied to a base without proof.
  *
  * Doubt: a call that was given up without an answer, or whose connection broke, may still act. A
  * late pause would leave an engine paused, a late load of another version would change what it
@@ -35,21 +41,26 @@ typedef struct TxnMember {
     int engine;
     int64_t incarnation;
     bool holds; /* verified on from_version before; else a roll-back that cannot prove it fences */
+    bool pulls; /* keeps a checkpoint directory of its own and can bring it to a version */
+    int64_t follows; /* what that directory holds for sure: this process loaded that version from
+                      * it and was verified, and no pull was sent since; -1 not known */
 } TxnMember;
 
 typedef struct TxnConfig {
     int64_t txn, from_version, to_version; /* from -1: nothing committed yet (first update) */
+    int64_t delta_base;    /* to_version is there as a delta on this version; -1: only in full */
     int apply_retries;     /* per engine, 1 */
     int flush_retries;     /* 20 */
-    int64_t phase_budget_us[TXN_OPEN + 1]; /* per TxnPhase; 0: default (txn.c) */
+    int64_t phase_budget_us[TXN_PHASE_COUNT]; /* per TxnPhase; 0: default (txn.c) */
     float canary_tolerance; /* largest |difference| of a canary log-prob; 0: default 0.05 */
 } TxnConfig;
 
 typedef enum TxnActionKind {
     TXN_ACT_CLOSE_GATE, /* stop starting generation (driver answers at once) */
     TXN_ACT_CHECK,      /* check the artifact of `version` */
+    TXN_ACT_PULL,       /* engine brings its own copy to `version`, from `base` or (-1) in full */
     TXN_ACT_PAUSE, TXN_ACT_FLUSH,
-    TXN_ACT_APPLY,      /* engine loads `version` */
+    TXN_ACT_APPLY,      /* engine loads `version`, `own_copy`: from its directory */
     TXN_ACT_READ_VERSION, TXN_ACT_CHECKSUM, TXN_ACT_SCORE, /* the three parts of VERIFY */
     TXN_ACT_DECIDE,     /* write the decision; answer when it is durable */
     TXN_ACT_CONTINUE,
@@ -63,7 +74,8 @@ typedef struct TxnAction {
     int engine;           /* -1: not about one engine */
     uint32_t seq;         /* to be given back in the answer */
     int64_t incarnation, version;
-    bool commit;
+    int64_t base;
+    bool commit, own_copy;
     TxnPhase phase;       /* the phase it belongs to, for the ledger */
     char reason[128];
 } TxnAction;
@@ -98,6 +110,10 @@ int64_t txn_next_due_us(const Txn *txn); /* when txn_tick must be called at the 
 TxnPhase txn_phase(const Txn *txn);
 uint64_t txn_ignored(const Txn *txn); /* answers of other attempts or incarnations */
 bool txn_failed(const Txn *txn, int engine);  /* at a DECIDE to roll back: it is among the odd */
+/* What it holds was loaded from its own copy: that copy holds it, if the engine was verified. */
+bool txn_own_copy(const Txn *txn, int engine);
+/* It loaded what it had pulled, and that was not the version: its copy is not to be trusted. */
+bool txn_copy_odd(const Txn *txn, int engine);
 /* A call to it that was given up may still act. If it serves all the same (the call would load
  * what it holds), it must stay out of the transactions of the next TXN_DOUBT_US. */
 bool txn_in_doubt(const Txn *txn, int engine);

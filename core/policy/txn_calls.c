@@ -24,7 +24,8 @@ TxnAction *txn_emit(Txn *txn, TxnActionKind kind)
     }
     TxnAction *action = &txn->queue[txn->tail++];
     *action = (TxnAction){.kind = kind, .engine = -1, .seq = ++txn->seq, .phase = txn->phase,
-                          .version = txn_wanted_version(txn), .commit = !txn->rolling_back};
+                          .version = txn_wanted_version(txn), .base = -1,
+                          .commit = !txn->rolling_back};
     return action;
 }
 
@@ -33,12 +34,13 @@ void txn_emit_global(Txn *txn, TxnActionKind kind)
     txn->awaited_global = txn_emit(txn, kind)->seq;
 }
 
-void txn_emit_member(Txn *txn, Member *member, TxnActionKind kind)
+TxnAction *txn_emit_member(Txn *txn, Member *member, TxnActionKind kind)
 {
     TxnAction *action = txn_emit(txn, kind);
     action->engine = member->id.engine;
     action->incarnation = member->id.incarnation;
     member->awaited[kind] = action->seq;
+    return action;
 }
 
 bool txn_next(Txn *txn, TxnAction *out)
@@ -100,14 +102,49 @@ void txn_give_up(const Txn *txn, Member *member)
     memset(member->awaited, 0, sizeof member->awaited);
 }
 
-bool txn_in_doubt(const Txn *txn, int engine)
+/* ---- questions ---------------------------------------------------------------------------- */
+
+Member *txn_member(const Txn *txn, int engine)
 {
     for (int i = 0; i < txn->count; i++) {
         if (txn->members[i].id.engine == engine) {
-            const Member *member = &txn->members[i];
-            return (member->doubt_full || member->doubt_count > 0) &&
-                   !TXN_PLANTED(PLANTED_NO_DOUBT);
+            return &txn->members[i];
         }
     }
-    return false;
+    return NULL;
+}
+
+bool txn_in_doubt(const Txn *txn, int engine)
+{
+    const Member *member = txn_member(txn, engine);
+    return member && (member->doubt_full || member->doubt_count > 0) &&
+           !TXN_PLANTED(PLANTED_NO_DOUBT);
+}
+
+TxnPhase txn_phase(const Txn *txn)
+{
+    return txn->phase;
+}
+
+uint64_t txn_ignored(const Txn *txn)
+{
+    return txn->ignored;
+}
+
+bool txn_failed(const Txn *txn, int engine)
+{
+    const Member *member = txn_member(txn, engine);
+    return member && member->failed;
+}
+
+bool txn_own_copy(const Txn *txn, int engine)
+{
+    const Member *member = txn_member(txn, engine);
+    return member && member->own_copy;
+}
+
+bool txn_copy_odd(const Txn *txn, int engine)
+{
+    const Member *member = txn_member(txn, engine);
+    return member && member->copy_odd;
 }

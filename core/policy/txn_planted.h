@@ -23,7 +23,9 @@
     X(PLANTED_NO_FLUSH, "takes a refused flush for a flush")                                      \
     X(PLANTED_COMMIT_ODD, "commits although an engine failed")                                    \
     X(PLANTED_BACK_UNVERIFIED, "does not verify what it rolled back")                             \
-    X(PLANTED_GATE_SHUT, "leaves the gate shut after a roll-back")
+    X(PLANTED_GATE_SHUT, "leaves the gate shut after a roll-back")                                \
+    X(PLANTED_DELTA_UNPROVED, "sends a delta to a copy that is not proved to be its base")        \
+    X(PLANTED_PULL_TRUSTED, "does not verify who loaded what it had pulled")
 
 #define TXN_PLANTED_ENTRY(name, words) name,
 typedef enum TxnPlanted { TXN_PLANTED_FAULTS(TXN_PLANTED_ENTRY) TXN_PLANTED_COUNT } TxnPlanted;

@@ -25,6 +25,9 @@ typedef struct Member {
     bool done;        /* with the work of the present phase */
     bool retrying;    /* waits for due_us */
     uint32_t awaited[TXN_ACT_END + 1]; /* sequence number of the outstanding action, 0 none */
+    bool pulled;      /* its own copy is at the new version, as it says */
+    bool own_copy;    /* the newest APPLY was from there */
+    bool copy_odd;    /* … and did not lead to the version */
     int tries;        /* of the present phase */
     int applies;      /* of the present pass (new version, or roll-back) */
     int64_t due_us;
@@ -59,13 +62,14 @@ struct Txn {
 
 /* Judges VERIFY once every member's parts are in: sets failed and why on the odd ones. */
 void txn_judge(Txn *txn);
+Member *txn_member(const Txn *txn, int engine); /* NULL: none of this transaction */
 bool member_active(const Member *member); /* not lost, not quarantined */
 int64_t txn_wanted_version(const Txn *txn);
 
 /* txn_calls.c. The action stays the caller's to fill until the next emit. */
 TxnAction *txn_emit(Txn *txn, TxnActionKind kind);
 void txn_emit_global(Txn *txn, TxnActionKind kind); /* its answer is awaited */
-void txn_emit_member(Txn *txn, Member *member, TxnActionKind kind);
+TxnAction *txn_emit_member(Txn *txn, Member *member, TxnActionKind kind);
 /* A call that was sent may still act. seq 0 and calls that only read are no doubt. */
 void txn_doubt_add(const Txn *txn, Member *member, TxnActionKind kind, uint32_t seq);
 void txn_doubt_clear(Member *member, uint32_t seq); /* its answer has come */

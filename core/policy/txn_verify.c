@@ -25,6 +25,9 @@ static bool in_question(const Member *member)
     if (member->id.engine == 0 && TXN_PLANTED(PLANTED_NOT_THE_FIRST)) {
         return false;
     }
+    if (member->own_copy && TXN_PLANTED(PLANTED_PULL_TRUSTED)) {
+        return false;
+    }
     return member_active(member) && !member->failed;
 }
 

@@ -48,7 +48,6 @@ static const Route ROUTES[] = {
     {"/destroy_weights_update_group", METHOD_POST, ROUTE_ADMIN, route_no_collective},
     {"/update_weights_from_distributed", METHOD_POST, ROUTE_ADMIN, route_no_collective},
     {"/update_weights_from_tensor", METHOD_POST, ROUTE_ADMIN, route_no_collective},
-    {"/pull_weights", METHOD_POST, ROUTE_ADMIN, route_no_collective},
     {"/start_profile", METHOD_GET | METHOD_POST, ROUTE_ADMIN, route_profile},
     {"/stop_profile", METHOD_GET | METHOD_POST, ROUTE_ADMIN, route_profile},
     {"/_fault", METHOD_POST, ROUTE_FAULTS, route_fault},

@@ -195,7 +195,7 @@ static Txn *make(Sim *sim, int count, int64_t from, int64_t to, uint64_t seed)
     TxnMember members[ENGINES_MAX];
     for (int i = 0; i < count; i++) {
         sim->engines[i].version = sim->engines[i].weights = from;
-        members[i] = (TxnMember){i, 3, from >= 0};
+        members[i] = (TxnMember){.engine = i, .incarnation = 3, .holds = from >= 0};
     }
     TxnConfig config = {.txn = 1, .from_version = from, .to_version = to, .apply_retries = 1,
                         .flush_retries = 5};
