@@ -78,10 +78,10 @@ void core_out_append(CoreOut *to, CoreOut *from)
     core_out_clear(from);
 }
 
-static void emit_tokens(Core *core, EngineRequest *request)
+static void emit_tokens(Core *core, EngineRequest *request, int least)
 {
     int fresh = request_output_count(request) - request->sent;
-    if (fresh <= 0 || (request->sent > 0 && fresh < request->stream_interval)) {
+    if (fresh <= 0 || (request->sent > 0 && fresh < least)) {
         return;
     }
     CoreOut *out = &core->out;
@@ -114,11 +114,29 @@ void core_emit_tokens(Core *core)
 {
     for (int i = 0; i < core->dirty_count; i++) {
         if (core->dirty[i]) {
-            emit_tokens(core, core->dirty[i]);
+            emit_tokens(core, core->dirty[i], core->dirty[i]->stream_interval);
             core->dirty[i]->in_dirty = false;
         }
     }
     core->dirty_count = 0;
+}
+
+static void emit_held_back(Core *core, SchedSeq *first)
+{
+    for (SchedSeq *seq = first; seq; seq = seq->next) {
+        EngineRequest *request = (EngineRequest *)seq;
+        if (request->stream) {
+            emit_tokens(core, request, 1);
+        }
+    }
+}
+
+/* An event names one version for its tokens: those of the old one go out before it changes. */
+static void set_version(Core *core, const char *version)
+{
+    emit_held_back(core, sched_first_running(core->sched));
+    emit_held_back(core, sched_first_waiting(core->sched));
+    core->version = version;
 }
 
 static void acknowledge(Core *core, void *ticket, bool ok, const char *why)
@@ -141,6 +159,9 @@ void core_finish(Core *core, EngineRequest *request, RequestEnd end, int64_t now
                 core->dirty[i] = NULL;
             }
         }
+    }
+    if (request->while_paused && request->stage != STAGE_GATE) {
+        core->urgent--;
     }
     sched_remove(core->sched, &request->seq);
     request->end = end;
@@ -165,6 +186,8 @@ static void gate_add(Core *core, EngineRequest *request)
 static void admit_request(Core *core, EngineRequest *request)
 {
     request->stage = STAGE_WAITING;
+    request->seq.urgent = request->while_paused;
+    core->urgent += request->while_paused;
     sched_add(core->sched, &request->seq);
 }
 
@@ -184,7 +207,8 @@ static void submit(Core *core, EngineRequest *request, int64_t now_us)
     request->submitted_us = now_us;
     rng_seed(&request->rng, request->has_seed ? request->seed : rng_u64(&core->rng));
     engine_text_init(&request->decoder, core->config.tokenizer, request->skip_special);
-    if (core->pause != PAUSE_NONE || core->swap_waits) {
+    bool held = core->pause != PAUSE_NONE && !request->while_paused;
+    if (held || core->swap_waits) {
         gate_add(core, request);
     } else {
         admit_request(core, request);
@@ -246,6 +270,21 @@ static bool can_flush(const Core *core)
     return nothing_runs && (sched_waiting(core->sched) == 0 || core->pause == PAUSE_RETRACT);
 }
 
+/* What a pause in place keeps was computed by weights that go now: its keys and values would mix
+ * two policies, so it is computed anew when it goes on. Tokens that came out stay. */
+static void drop_computed(Core *core)
+{
+    for (SchedSeq *seq = sched_first_running(core->sched); seq; seq = seq->next) {
+        EngineRequest *request = (EngineRequest *)seq;
+        if (!seq->stuck) {
+            request->stage = STAGE_WAITING;
+            request->input_logprob_count = request_output_count(request) > 0
+                                               ? request->input_logprob_count : 0;
+        }
+    }
+    sched_retract_all(core->sched);
+}
+
 /* Old weights stay until the new ones are in: a refusal changes nothing. */
 static void swap_now(Core *core, CoreCommand *swap)
 {
@@ -267,10 +306,11 @@ static void swap_now(Core *core, CoreCommand *swap)
             swap->text = NULL;
         }
         if (swap->version) {
-            core->version = intern(core, swap->version);
+            set_version(core, intern(core, swap->version));
         }
         core->garbled = swap->garble;
         core->epoch++;
+        drop_computed(core);
         sched_forget(core->sched);
         acknowledge(core, swap->ticket, true, "");
     }
@@ -300,6 +340,7 @@ static void pause_core(Core *core, PauseMode mode, void *ticket, int64_t now_us)
         return;
     }
     core->pause = mode;
+    sched_hold(core->sched, true);
     switch (mode) {
     case PAUSE_ABORT:
         abort_requests(core, 0, false, now_us);
@@ -335,6 +376,7 @@ void core_command(Core *core, CoreCommand *command, int64_t now_us)
         break;
     case CORE_CONTINUE:
         core->pause = PAUSE_NONE;
+        sched_hold(core->sched, false);
         open_gate(core);
         acknowledge(core, command->ticket, true, "");
         break;
@@ -352,7 +394,7 @@ void core_command(Core *core, CoreCommand *command, int64_t now_us)
         core->swap_waits = true;
         break;
     case CORE_SET_VERSION:
-        core->version = intern(core, command->version);
+        set_version(core, intern(core, command->version));
         free(command->version);
         acknowledge(core, command->ticket, true, "");
         break;

@@ -18,7 +18,8 @@ typedef enum CommandKind {
     CORE_PAUSE,       /* mode; acknowledged when nothing of the old kind runs any more */
     CORE_CONTINUE,
     CORE_FLUSH,       /* acknowledged ok, or not ok while busy */
-    CORE_SWAP,        /* weights or digest, version; waits for the running ones when not paused */
+    CORE_SWAP,        /* weights or digest, version; waits for the running ones when not paused;
+                         what a pause keeps is computed anew by the new weights, token by token */
     CORE_SET_VERSION, /* version only */
     CORE_PING
 } CommandKind;

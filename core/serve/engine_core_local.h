@@ -23,6 +23,7 @@ struct Core {
     PauseMode pause;
     EngineRequest **gate; /* came while paused; the scheduler has not seen them */
     int gate_count, gate_capacity;
+    int urgent; /* requests inside that run also in a pause */
     CoreCommand swap; /* waits for the running ones to end */
     bool swap_waits;
     void *pause_ticket; /* pause that waits for an abort to be complete */

@@ -348,7 +348,7 @@ static void note_plan(Core *core, const SchedPlan *plan)
 
 bool core_step(Core *core, int64_t now_us)
 {
-    if (core->faults.freeze || core->pause != PAUSE_NONE) {
+    if (core->faults.freeze || (core->pause != PAUSE_NONE && core->urgent == 0)) {
         return false;
     }
     const SchedPlan *plan = sched_plan(core->sched);

@@ -15,7 +15,7 @@ typedef struct Prompts {
 } Prompts;
 
 typedef struct Shared { /* members of the body that hold for every sample */
-    bool stream, want_logprobs;
+    bool stream, want_logprobs, while_paused;
     int logprob_start, top_count;
 } Shared;
 
@@ -398,6 +398,7 @@ static bool read_shared(const cJSON *body, Shared *shared, ParseFailure *why)
     }
     shared->stream = json_bool(body, "stream", false);
     shared->want_logprobs = json_bool(body, "return_logprob", false);
+    shared->while_paused = json_bool(body, "while_paused", false);
     shared->logprob_start = shared->want_logprobs ? (int)start : -1;
     shared->top_count = shared->want_logprobs ? (int)top : 0;
     return true;
@@ -442,6 +443,7 @@ static void apply_shared(EngineRequest *request, const Shared *shared, int n, in
     request->stream = shared->stream;
     request->want_logprobs = shared->want_logprobs;
     request->top_count = shared->top_count;
+    request->while_paused = shared->while_paused;
     int last = request->seq.prompt - 1;
     request->logprob_start = shared->logprob_start > last ? last : shared->logprob_start;
     if (request->logprob_start >= 0) {
@@ -516,6 +518,13 @@ static Call *build_call(Engine *engine, const cJSON *params, Prompts *prompts,
             }
             call = call_new(engine, samples * prompts->count);
             call->no_stop_trim = no_trim;
+        }
+        if (shared->while_paused && request->max_new > 1) {
+            (void)fail(why, "while_paused is for scoring: max_new_tokens must be 0 or 1, not %d.",
+                       request->max_new);
+            request_free(request);
+            call_free(call);
+            return NULL;
         }
         for (int k = 0; k < *n; k++) {
             EngineRequest *one = k + 1 < *n ? copy_request(request) : request;

@@ -53,6 +53,7 @@ typedef struct EngineRequest {
     int stream_interval;
     uint64_t seed;
     bool has_seed, is_health;
+    bool while_paused; /* runs also in a pause: at most one output, for canaries */
     /* faults of this sample */
     bool fault_empty, fault_nostop, fault_nan, fault_garble;
     int fault_length; /* > 0: run to this many tokens */

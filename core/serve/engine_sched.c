@@ -21,6 +21,7 @@ struct Sched {
     SchedPlan plan;
     int plan_capacity, retracted_capacity;
     uint64_t seed; /* changes when names are forgotten: old chains match nothing */
+    bool held;     /* only urgent sequences are planned */
 };
 
 static void list_insert(SeqList *list, SchedSeq *seq, SchedSeq *before)
@@ -211,13 +212,19 @@ static void plan_add(Sched *sched, SchedSeq *seq, int count)
     plan->tokens += count;
 }
 
+static bool plannable(const Sched *sched, const SchedSeq *seq)
+{
+    return !seq->stuck && (!sched->held || seq->urgent);
+}
+
 static void plan_running(Sched *sched)
 {
     int budget = sched->config.max_step_tokens;
     SchedSeq *next = NULL;
     for (SchedSeq *seq = sched->running.first; seq; seq = next) {
         bool decode = seq->count - seq->computed == 1;
-        if (!seq->stuck && decode && sched->plan.tokens < budget && make_room(sched, seq)) {
+        if (plannable(sched, seq) && decode && sched->plan.tokens < budget &&
+            make_room(sched, seq)) {
             plan_add(sched, seq, 1);
         }
         next = seq->state == SEQ_RUNNING ? seq->next : NULL;
@@ -225,7 +232,7 @@ static void plan_running(Sched *sched)
     for (SchedSeq *seq = sched->running.first; seq && sched->plan.tokens < budget;
          seq = seq->next) {
         int left = seq->count - seq->computed;
-        if (!seq->stuck && left > 1) {
+        if (plannable(sched, seq) && left > 1) {
             plan_add(sched, seq, left < budget - sched->plan.tokens ? left
                                                                     : budget - sched->plan.tokens);
         }
@@ -310,6 +317,10 @@ static void plan_admissions(Sched *sched)
         if (sched->running.count >= sched->config.max_running || sched->plan.tokens >= budget) {
             return;
         }
+        if (sched->held && !seq->urgent) {
+            seen--; /* any number of held ones may stand before it */
+            continue;
+        }
         bool wait = false;
         if (admit(sched, seq, &wait)) {
             if (seq->stuck) {
@@ -354,6 +365,11 @@ void sched_commit(Sched *sched)
             blocks_ready(sched->blocks, seq->blocks[block]);
         }
     }
+}
+
+void sched_hold(Sched *sched, bool held)
+{
+    sched->held = held;
 }
 
 bool sched_idle(const Sched *sched)

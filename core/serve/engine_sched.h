@@ -16,6 +16,7 @@ typedef struct SchedSeq { /* embedded in the owner's request; tokens are the own
     int prompt, count;
     int match_limit;  /* tokens that may come from shared blocks (scoring needs its own logits) */
     bool stuck;       /* counted as running, never planned (fault zombie) */
+    bool urgent;      /* planned also while the others are held */
     /* the scheduler's own */
     SeqState state;
     int computed;     /* tokens whose K and V are in the cache */
@@ -58,6 +59,8 @@ void sched_add(Sched *sched, SchedSeq *seq); /* to the end of the queue */
 void sched_remove(Sched *sched, SchedSeq *seq);
 const SchedPlan *sched_plan(Sched *sched);
 void sched_commit(Sched *sched);
+/* While held only urgent sequences are planned; the others keep what they have (pauses). */
+void sched_hold(Sched *sched, bool held);
 /* All running sequences back to the queue in their order; outputs stay (pause "retract"). */
 void sched_retract_all(Sched *sched);
 bool sched_idle(const Sched *sched); /* nothing runs or waits */
