@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "tui/link.h"
+#include "tui/seek.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -175,34 +176,15 @@ static void read_log(Plain *p, bool first)
     }
 }
 
-static bool seek(Plain *p, int64_t *found_us)
-{
-    const Seek *seek = &p->model->seek;
-    int64_t t = model_time(p->model, clock_wall_us());
-    switch (seek->kind) {
-    case SEEK_MARK: return view_seek(p->view, seek->mark, t, seek->dir, found_us);
-    case SEEK_STEP: return view_step_time(p->view, seek->value, found_us);
-    case SEEK_POLICY: return view_policy_time(p->view, seek->value, found_us);
-    case SEEK_TIME: *found_us = seek->value; return true;
-    case SEEK_TEXT: {
-        arena_reset(p->scratch);
-        EventList events = view_events(p->view, t - 1, 1, 0, seek->text, p->scratch);
-        if (events.count > 0) {
-            *found_us = events.rows[events.count - 1].t_us;
-        }
-        return events.count > 0;
-    }
-    }
-    return false;
-}
-
 /* ---- commands ------------------------------------------------------------------------------ */
 
 static void obey(Plain *p, unsigned flags)
 {
     if (flags & MODEL_SEEK) {
         int64_t found_us = 0;
-        bool found = seek(p, &found_us);
+        bool found = seek_find(p->view, p->scratch, &p->model->seek,
+                               model_time(p->model, clock_wall_us()), snap(p)->run.last_us,
+                               &found_us);
         flags |= model_seek_done(p->model, snap(p), found, found_us, clock_wall_us());
     }
     if (flags & MODEL_SEND) {

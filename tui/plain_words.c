@@ -85,6 +85,7 @@ void plain_samples(const Screen *screen, Text *out)
     const Snapshot *s = screen->s;
     char a[FORMAT_MAX];
     char b[FORMAT_MAX];
+    char c[FORMAT_MAX];
     int count = screen->m->shown_count[PANE_TAIL];
     for (int i = 0; i < count && i < LIST_MAX; i++) {
         const TailRow *row = &s->tail.rows[screen->m->shown[PANE_TAIL][i]];
@@ -94,7 +95,7 @@ void plain_samples(const Screen *screen, Text *out)
         plain_foreign(out, or_dash(row->engine_name));
         (void)text_addf(out, ": %s old, %s tokens, last token %s ago, attempt %d\n",
                         format_age(s->t_us - row->started_us, a),
-                        format_count((double)row->tokens, b), format_age(quiet, a), row->attempt);
+                        format_count((double)row->tokens, b), format_age(quiet, c), row->attempt);
     }
     (void)text_addf(out, "%d oldest of %lld in flight\n", count < LIST_MAX ? count : LIST_MAX,
                     (long long)s->tail.total);
@@ -166,8 +167,7 @@ void plain_alerts(const Screen *screen, Text *out)
     char a[FORMAT_MAX];
     for (size_t i = 0; i < s->alerts.count; i++) {
         const AlertRow *row = &s->alerts.rows[i];
-        (void)text_addf(out, "alert %s: ", row->severity == SEVERITY_CRIT ? "critical"
-                                                                          : "warning");
+        (void)text_addf(out, "alert %s: ", severity_word(row->severity));
         plain_foreign(out, or_dash(row->class_name));
         (void)text_add_c(out, " ");
         plain_foreign(out, row->engine > 0 ? snapshot_engine_name(s, row->engine) : "the run");

@@ -7,6 +7,7 @@
 #include "tui/aside.h"
 #include "tui/link.h"
 #include "tui/screen.h"
+#include "tui/seek.h"
 #include "tui/term.h"
 
 #include <poll.h>
@@ -159,37 +160,12 @@ static void refresh_live(Tui *tui)
     }
 }
 
-static bool seek_text(Tui *tui, const char *text, int64_t t_us, int64_t *out)
-{
-    int64_t tries[2] = {t_us - 1, snap(tui)->run.last_us};
-    for (int i = 0; i < 2; i++) {
-        arena_reset(tui->scratch);
-        EventList events = view_events(tui->view, tries[i], 1, 0, text, tui->scratch);
-        if (events.count > 0) {
-            *out = events.rows[events.count - 1].t_us;
-            return true;
-        }
-    }
-    return false;
-}
-
 static unsigned do_seek(Tui *tui)
 {
-    const Seek *seek = &tui->model->seek;
     int64_t now = clock_wall_us();
-    int64_t t = model_time(tui->model, now);
     int64_t found_us = 0;
-    bool found = false;
-    switch (seek->kind) {
-    case SEEK_MARK: found = view_seek(tui->view, seek->mark, t, seek->dir, &found_us); break;
-    case SEEK_STEP: found = view_step_time(tui->view, seek->value, &found_us); break;
-    case SEEK_POLICY: found = view_policy_time(tui->view, seek->value, &found_us); break;
-    case SEEK_TEXT: found = seek_text(tui, seek->text, t, &found_us); break;
-    case SEEK_TIME:
-        found = true;
-        found_us = seek->value;
-        break;
-    }
+    bool found = seek_find(tui->view, tui->scratch, &tui->model->seek,
+                           model_time(tui->model, now), snap(tui)->run.last_us, &found_us);
     return model_seek_done(tui->model, snap(tui), found, found_us, now);
 }
 

@@ -9,6 +9,7 @@
 #include "core/serve/frontend.h"
 #include "core/train/trainer.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +32,12 @@ static const Subcommand subcommands[] = {
      cmd_ctl_flags, OPERANDS_VERB},
     {"query", "the log as a table or as JSON, or through SQL", cmd_query, cmd_query_flags,
      OPERANDS_LOG_TOPIC},
+    {"snapshot", "the screen's picture of now, or of a log, as text or JSON", cmd_snapshot,
+     cmd_snapshot_flags, OPERANDS_LOG},
+    {"top", "such pictures one after another: top --batch -n 10 -d 2", cmd_top, cmd_top_flags,
+     OPERANDS_LOG},
+    {"events", "the newest events, and with --follow those to come", cmd_events, cmd_events_flags,
+     OPERANDS_LOG},
     {"policies", "every policy of a log, its digest and state", cmd_policies, cmd_policy_flags,
      OPERANDS_LOG},
     {"policy", "one policy: show, diff", cmd_policy, cmd_policy_flags, OPERANDS_NONE},
@@ -61,6 +68,26 @@ int app_fail(const Fault *fault, int status)
 {
     fault_print(fault);
     return status;
+}
+
+int app_output_end(int status)
+{
+    Fault fault = {0};
+    errno = 0;
+    bool failed = fflush(stdout) != 0;
+    int why = failed ? errno : 0;
+    if (!failed && !ferror(stdout)) {
+        return status;
+    }
+    if (why == 0) {
+        (void)fault_set(&fault, ERR_IO, NULL, "cannot write the output");
+    } else if (why != EPIPE) {
+        (void)fault_set_sys(&fault, ERR_IO, why, NULL, "cannot write the output");
+    }
+    if (status == APP_OK && why != EPIPE) {
+        fault_print(&fault);
+    }
+    return status == APP_OK ? APP_FAILED : status;
 }
 
 char *app_program(void)

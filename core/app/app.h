@@ -43,6 +43,9 @@ int cmd_watch(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_ctl(int argc, char **argv);
 int cmd_query(int argc, char **argv);
+int cmd_snapshot(int argc, char **argv);
+int cmd_top(int argc, char **argv);
+int cmd_events(int argc, char **argv);
 int cmd_sim(int argc, char **argv);
 int cmd_policy(int argc, char **argv);
 int cmd_policies(int argc, char **argv);
@@ -58,6 +61,9 @@ void cmd_watch_flags(FlagVisit *visit, void *to);
 void cmd_verify_flags(FlagVisit *visit, void *to);
 void cmd_ctl_flags(FlagVisit *visit, void *to);
 void cmd_query_flags(FlagVisit *visit, void *to);
+void cmd_snapshot_flags(FlagVisit *visit, void *to);
+void cmd_top_flags(FlagVisit *visit, void *to);
+void cmd_events_flags(FlagVisit *visit, void *to);
 void cmd_sim_flags(FlagVisit *visit, void *to);
 void cmd_policy_flags(FlagVisit *visit, void *to);
 void cmd_theme_flags(FlagVisit *visit, void *to); /* of config too */
@@ -66,6 +72,9 @@ const char *const *cmd_ctl_verbs(size_t *count);
 
 /* Prints the fault as the one shape of errors and gives the status for it. */
 int app_fail(const Fault *fault, int status);
+/* At the end of the program: what stdio still holds goes out. A status of 0 becomes APP_FAILED when
+ * anything of the output could not be written, said on stderr unless its reader has gone. */
+int app_output_end(int status);
 /* This binary's path, malloc'ed. */
 char *app_program(void);
 

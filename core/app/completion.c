@@ -114,7 +114,7 @@ static void bash_names(const FlagSpec *specs, size_t count, void *to)
     bool first = true;
     for (size_t i = 0; i < count; i++) {
         if (list->all || value_kind(&specs[i]) == list->kind) {
-            fprintf(list->out, "%s--%s", first ? "" : " ", specs[i].name);
+            fprintf(list->out, "%s%s%s", first ? "" : " ", flags_dashes(&specs[i]), specs[i].name);
             first = false;
         }
     }
@@ -188,7 +188,8 @@ static void zsh_flags(const FlagSpec *specs, size_t count, void *to)
     FILE *out = to;
     for (size_t i = 0; i < count; i++) {
         const FlagSpec *spec = &specs[i];
-        fprintf(out, " \\\n            '%s--%s[", spec->type == FLAG_LIST ? "*" : "", spec->name);
+        fprintf(out, " \\\n            '%s%s%s[", spec->type == FLAG_LIST ? "*" : "",
+                flags_dashes(spec), spec->name);
         put_quoted(out, spec->help, "[]:\\");
         fputc(']', out);
         ValueKind kind = value_kind(spec);
@@ -271,8 +272,8 @@ static void fish_flags(const FlagSpec *specs, size_t count, void *to)
     const FishAt *at = to;
     for (size_t i = 0; i < count; i++) {
         ValueKind kind = value_kind(&specs[i]);
-        fprintf(at->out, "complete -c rolltop -n '__fish_seen_subcommand_from %s' -l %s%s -d '",
-                at->sub, specs[i].name,
+        fprintf(at->out, "complete -c rolltop -n '__fish_seen_subcommand_from %s' -%c %s%s -d '",
+                at->sub, specs[i].name[1] ? 'l' : 's', specs[i].name,
                 kind == VALUE_NONE   ? ""
                 : kind == VALUE_FILE ? " -r -F"
                 : kind == VALUE_DIR  ? " -x -a '(__fish_complete_directories)'"
@@ -326,7 +327,8 @@ static void man_flags(const FlagSpec *specs, size_t count, void *to)
 {
     FILE *out = to;
     for (size_t i = 0; i < count; i++) {
-        fputs(".TP\n\\fB\\-\\-", out);
+        fputs(".TP\n\\fB", out);
+        put_roff(out, flags_dashes(&specs[i]));
         put_roff(out, specs[i].name);
         fputs("\\fR", out);
         if (specs[i].type != FLAG_SWITCH) {

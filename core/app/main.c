@@ -26,5 +26,5 @@ int main(int argc, char **argv)
     fill_standard_streams();
     /* A write past `ulimit -f` is to fail like one on a full disk, not to end the program. */
     (void)signal(SIGXFSZ, SIG_IGN);
-    return app_main(argc, argv);
+    return app_output_end(app_main(argc, argv));
 }

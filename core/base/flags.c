@@ -15,6 +15,11 @@ typedef struct Parse {
     Fault *fault;
 } Parse;
 
+const char *flags_dashes(const FlagSpec *spec)
+{
+    return spec->name[1] ? "--" : "-";
+}
+
 static const FlagSpec *find(const Parse *parse, Str name)
 {
     for (size_t i = 0; i < parse->count; i++) {
@@ -57,12 +62,12 @@ static Err store_number(const Parse *parse, const FlagSpec *spec, const char *va
     }
     const char *kind = spec->type == FLAG_INT ? "a whole number" : "a number";
     if (!good) {
-        return fault_set(parse->fault, ERR_ARG, NULL, "--%s wants %s, not \"%s\"", spec->name,
-                         kind, value);
+        return fault_set(parse->fault, ERR_ARG, NULL, "%s%s wants %s, not \"%s\"",
+                         flags_dashes(spec), spec->name, kind, value);
     }
     if (spec->min < spec->max && (v < spec->min || v > spec->max)) {
-        return fault_set(parse->fault, ERR_ARG, NULL, "--%s wants %s from %.15g to %.15g, not %s",
-                         spec->name, kind, spec->min, spec->max, value);
+        return fault_set(parse->fault, ERR_ARG, NULL, "%s%s wants %s from %.15g to %.15g, not %s",
+                         flags_dashes(spec), spec->name, kind, spec->min, spec->max, value);
     }
     if (spec->type == FLAG_INT) {
         *(int64_t *)spec->target = whole;
@@ -76,6 +81,12 @@ static Err store_number(const Parse *parse, const FlagSpec *spec, const char *va
 static bool looks_like_flag(const char *word)
 {
     return word[0] == '-' && word[1] == '-';
+}
+
+/* "-n": one letter behind one dash. */
+static bool is_letter_flag(const char *word)
+{
+    return word[0] == '-' && word[1] >= 'a' && word[1] <= 'z' && (!word[2] || word[2] == '=');
 }
 
 static Err store_list(Parse *parse, const FlagSpec *spec, const char *inline_value)
@@ -123,7 +134,8 @@ static Err store_value(Parse *parse, const FlagSpec *spec, const char *inline_va
     const char *value = inline_value;
     if (!value) {
         if (parse->at + 1 >= parse->argc || looks_like_flag(parse->argv[parse->at + 1])) {
-            return fault_set(parse->fault, ERR_ARG, NULL, "--%s wants a value (%s)", spec->name,
+            return fault_set(parse->fault, ERR_ARG, NULL, "%s%s wants a value (%s)",
+                             flags_dashes(spec), spec->name,
                              spec->value_name ? spec->value_name : "text");
         }
         value = parse->argv[++parse->at];
@@ -137,7 +149,8 @@ static Err store_value(Parse *parse, const FlagSpec *spec, const char *inline_va
 
 static Err take_flag(Parse *parse)
 {
-    const char *word = parse->argv[parse->at] + 2;
+    const char *word = parse->argv[parse->at];
+    word += word[1] == '-' ? 2 : 1;
     const char *equals = strchr(word, '=');
     Str name = {word, equals ? (size_t)(equals - word) : strlen(word)};
     const FlagSpec *spec = find(parse, name);
@@ -152,7 +165,8 @@ static Err take_flag(Parse *parse)
     }
     size_t index = (size_t)(spec - parse->specs);
     if (parse->seen[index] && spec->type != FLAG_LIST) {
-        return fault_set(parse->fault, ERR_ARG, "give it once", "--%s is given twice", spec->name);
+        return fault_set(parse->fault, ERR_ARG, "give it once", "%s%s is given twice",
+                         flags_dashes(spec), spec->name);
     }
     parse->seen[index] = true;
     if (spec->given) {
@@ -177,7 +191,9 @@ Err flags_parse(const FlagSpec *specs, size_t count, int argc, char **argv, Flag
         const char *word = argv[parse.at];
         if (!flags_over && strcmp(word, "--") == 0) {
             flags_over = true;
-        } else if (!flags_over && looks_like_flag(word)) {
+        } else if (!flags_over &&
+                   (looks_like_flag(word) ||
+                    (is_letter_flag(word) && find(&parse, (Str){word + 1, 1})))) {
             err = take_flag(&parse);
         } else if (!flags_over && word[0] == '-' && word[1] != '\0' &&
                    !(word[1] >= '0' && word[1] <= '9')) {
@@ -210,9 +226,9 @@ void flags_help(const FlagSpec *specs, size_t count, FILE *out)
         char left[64];
         const char *value = spec->value_name ? spec->value_name : "VALUE";
         if (spec->type == FLAG_SWITCH) {
-            (void)str_format(left, sizeof left, "--%s", spec->name);
+            (void)str_format(left, sizeof left, "%s%s", flags_dashes(spec), spec->name);
         } else {
-            (void)str_format(left, sizeof left, "--%s %s%s", spec->name, value,
+            (void)str_format(left, sizeof left, "%s%s %s%s", flags_dashes(spec), spec->name, value,
                              spec->type == FLAG_LIST ? "…" : "");
         }
         fprintf(out, "  %-38s %s\n", left, spec->help ? spec->help : "");

@@ -1,5 +1,6 @@
 /* Command-line flags from one table per subcommand: parsing, help, nearest-name errors and
  * completion all come from it. Both "--name value" and "--name=value"; switches take no value.
+ * A name of one letter is written behind one dash: "-n 3", "-n=3".
  * "--no-NAME" clears a switch. "--" ends flags. A flag may be given once unless LIST. */
 #ifndef ROLLTOP_BASE_FLAGS_H
 #define ROLLTOP_BASE_FLAGS_H
@@ -18,7 +19,7 @@ typedef struct FlagList { /* one or more values, as argparse's nargs="+"; borrow
 } FlagList;
 
 typedef struct FlagSpec {
-    const char *name; /* without the dashes */
+    const char *name; /* without the dashes; one letter: written behind one dash */
     FlagType type;
     void *target;     /* bool*, int64_t*, double*, const char**, FlagList*; defaults preset there */
     double min, max;  /* for INT and DOUBLE; min == max means unbounded */
@@ -39,6 +40,8 @@ typedef struct FlagRest { /* operands, in order; borrowed from argv */
 Err flags_parse(const FlagSpec *specs, size_t count, int argc, char **argv, FlagRest *rest,
                 Fault *fault);
 void flags_free(const FlagSpec *specs, size_t count, FlagRest *rest);
+/* "--", or "-" before a name of one letter. */
+const char *flags_dashes(const FlagSpec *spec);
 void flags_help(const FlagSpec *specs, size_t count, FILE *out);
 
 #endif
