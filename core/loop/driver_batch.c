@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const int64_t REFUSED_US = 15000000; /* longer than a frontend's list is ever in between */
+
 void driver_job_free(RolloutJob *job)
 {
     if (!job) {
@@ -114,8 +116,8 @@ Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault)
                             .max_in_flight = (int)(c->concurrency * engines),
                             .policy_version = loop_committed(d->loop), .max_staleness = 0,
                             .vocab = d->model.vocab, .max_attempts = 20, .retry_min_us = 50000,
-                            .retry_max_us = 2000000, .first_sample = job->first_sample,
-                            .first_group = job->first_group};
+                            .retry_max_us = 2000000, .refused_us = REFUSED_US,
+                            .first_sample = job->first_sample, .first_group = job->first_group};
     job->rollout = rollout_new(&config, job->groups, job->group_count);
     log_groups(d, job);
     *out = job;

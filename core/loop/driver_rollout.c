@@ -31,6 +31,7 @@ static void on_progress(Generation *g, size_t tokens, void *user)
     int64_t now = clock_mono_us();
     int64_t engine = engine_id(d, generate_engine(g));
     a->moved_us = now;
+    a->tokens = (int64_t)tokens;
     if (engine > 0) {
         fleet_note_tokens(d->fleet, (int)engine - 1);
     }
@@ -88,6 +89,7 @@ static void on_done(Generation *g, const GenerateResult *r, void *user)
         .sample = a->sample, .attempt = a->attempt,
         .whole = r->end == GENERATE_STOP || r->end == GENERATE_LENGTH,
         .retry_elsewhere = says_nothing_about_sample(r->end),
+        .refused = r->end == GENERATE_REFUSED, .engine = engine_id(job->driver, r->engine),
         .finish = r->end == GENERATE_STOP || r->end == GENERATE_LENGTH ||
                           r->end == GENERATE_ABORT || r->detail[0] == '\0'
                       ? generate_end_name(r->end)
@@ -100,7 +102,7 @@ static void on_done(Generation *g, const GenerateResult *r, void *user)
         spans[i] = (SampleSpan){r->spans[i].from, r->spans[i].to, r->spans[i].weight_version};
     }
     end.spans = spans;
-    feed_end(a, &end, engine_id(job->driver, r->engine), r->first_token_us);
+    feed_end(a, &end, end.engine, r->first_token_us);
     free(spans);
 }
 

@@ -24,6 +24,8 @@ typedef struct Slot {
     int attempt;      /* the present or last one */
     int64_t budget;   /* spent, in shares of an attempt */
     int64_t due_us;
+    bool refused;
+    int64_t refused_us, refused_by; /* first refusal; an engine that refused, 0 not known */
     int32_t *ids;
     float *logprobs;
     size_t count;
@@ -223,6 +225,33 @@ static void fail(Rollout *r, int slot, const char *reason)
     (void)str_format(action->reason, sizeof action->reason, "%s", reason);
 }
 
+/* Would another attempt be refused as well? Then why, in `text`. */
+static bool refused_for_good(Rollout *r, int slot, const RolloutAttemptEnd *end, int64_t now_us,
+                             char text[96])
+{
+    Slot *s = &r->slots[slot];
+    if (!end->refused) {
+        return false;
+    }
+    bool first = !s->refused;
+    int64_t sample = r->config.first_sample + slot;
+    bool another = !first && end->engine > 0 && s->refused_by > 0 && end->engine != s->refused_by;
+    int64_t spell_us = first ? 0 : now_us - s->refused_us;
+    if (first) {
+        s->refused = true;
+        s->refused_us = now_us;
+    }
+    s->refused_by = s->refused_by > 0 ? s->refused_by : end->engine;
+    if (another) {
+        (void)str_format(text, 96, "sample %lld is refused by two engines: %.46s",
+                         (long long)sample, end->finish ? end->finish : "");
+    } else if (!first && spell_us >= r->config.refused_us) {
+        (void)str_format(text, 96, "sample %lld is refused for %lld s: %.46s", (long long)sample,
+                         (long long)(spell_us / 1000000), end->finish ? end->finish : "");
+    }
+    return another || (!first && spell_us >= r->config.refused_us);
+}
+
 /* The attempt ended without a sample that can be taken. */
 static void again(Rollout *r, int slot, const RolloutAttemptEnd *end, const char *reason,
                   int64_t now_us)
@@ -232,9 +261,13 @@ static void again(Rollout *r, int slot, const RolloutAttemptEnd *end, const char
     if (r->failed || r->aborted) {
         return;
     }
+    char text[96];
+    if (refused_for_good(r, slot, end, now_us, text)) {
+        fail(r, slot, text);
+        return;
+    }
     s->budget += end->retry_elsewhere ? 1 : ELSEWHERE_SHARE;
     if (s->budget >= (int64_t)r->config.max_attempts * ELSEWHERE_SHARE) {
-        char text[96];
         (void)str_format(text, sizeof text, "sample %lld: %d attempts, the last one: %.50s",
                          (long long)(r->config.first_sample + slot), s->attempt, reason);
         fail(r, slot, text);

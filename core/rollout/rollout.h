@@ -5,7 +5,11 @@
  * one, SCORE computes a reward, DONE hands over the batch. It feeds back every end. Admission:
  * a sample enters the batch only if every span carries an allowed policy version, counts agree,
  * log-probs are finite and its end is recognised; what is refused is generated again, and every
- * fate is told in an action of kind LOG. Bounded retries with back-off; never silent loss. */
+ * fate is told in an action of kind LOG. Bounded retries with back-off; never silent loss.
+ *
+ * A refusal of the request itself (4xx) would come again: it is final once a second engine says the
+ * same, or, where the peer names no engine, once it was said twice over refused_us: what a frontend
+ * refuses while its list changes passes within seconds. */
 #ifndef ROLLTOP_ROLLOUT_ROLLOUT_H
 #define ROLLTOP_ROLLOUT_ROLLOUT_H
 
@@ -25,6 +29,7 @@ typedef struct RolloutConfig {
     int max_attempts;             /* per sample before the rollout fails by name; an end with
                                      retry_elsewhere counts one sixteenth of an attempt */
     int64_t retry_min_us, retry_max_us; /* back-off; Retry-After wins inside the bounds */
+    int64_t refused_us;           /* refused for so long: the rollout fails by name, too (below) */
     int64_t first_sample, first_group;  /* ids to give out */
 } RolloutConfig;
 
@@ -57,6 +62,8 @@ typedef struct RolloutAttemptEnd {
     int attempt;
     bool whole;             /* a recognised terminal state: stop or length */
     bool retry_elsewhere;   /* the failure says nothing about the sample */
+    bool refused;           /* the request itself was refused */
+    int64_t engine;         /* who ended it; 0 not known */
     const char *finish;     /* "stop", "length", "abort" or the failure's name */
     double retry_after_s;   /* < 0: none */
     const int32_t *ids;

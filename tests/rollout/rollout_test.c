@@ -193,6 +193,85 @@ static void attempts_and_waits_are_bounded(void)
     }
 }
 
+typedef struct Refusals { /* who refuses attempt after attempt, and how far that may go */
+    int64_t engines[4]; /* in turn; 0: the peer does not say */
+    int64_t took_us;    /* of one attempt */
+    int attempts;       /* wanted */
+    const char *words;
+} Refusals;
+
+/* A request that is refused (4xx) would be refused again: by a second engine, or, where nobody says
+ * which one it was, for as long as a frontend's list may be in between. */
+static void a_refused_request_ends_by_name(void)
+{
+    static const Refusals cases[] = {
+        {{1, 2, 1, 2}, 1000, 2, "sample 1000 is refused by two engines: http 400"},
+        {{1, 1, 1, 3}, 1000, 4, "by two engines"},
+        {{0, 4, 4, 5}, 1000, 4, "by two engines"},
+        {{0, 0, 0, 0}, 4000000, 5, "sample 1000 is refused for 16 s: http 400"},
+        {{7, 7, 7, 7}, 15000000, 2, "for 15 s"},
+        {{0, 0, 0, 0}, 1000000, 14, "14 attempts"},
+    };
+    RolloutConfig c = config(1);
+    c.samples_per_group = 1;
+    c.retry_min_us = c.retry_max_us = 10;
+    c.refused_us = 15000000;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool by_budget = strstr(cases[i].words, "attempts") != NULL;
+        c.max_attempts = by_budget ? 14 : 20;
+        Rollout *r = rollout_new(&c, NULL, 1);
+        RolloutAction action = {.kind = ROLLOUT_START};
+        int64_t now = 0;
+        int attempts = 0;
+        rollout_begin(r, now);
+        while (action.kind != ROLLOUT_FAILED && attempts < 100) {
+            only(r, ROLLOUT_START);
+            now += cases[i].took_us;
+            RolloutAttemptEnd end = lost(1000, attempts + 1, "http 400: no", false);
+            end.refused = true;
+            end.engine = cases[i].engines[attempts % 4];
+            attempts++;
+            rollout_attempt_end(r, &end, now);
+            CHECK_I64(only(r, ROLLOUT_LOG).fate, FATE_LOST);
+            if (!rollout_next(r, &action)) {
+                now += 100;
+                rollout_tick(r, now);
+            }
+        }
+        CHECK_I64(attempts, cases[i].attempts);
+        CHECK(strstr(action.reason, cases[i].words) != NULL);
+        rollout_free(r);
+    }
+}
+
+/* What passes within seconds does no harm, nor does an engine that alone refuses everything. */
+static void a_refusal_that_passes(void)
+{
+    RolloutConfig c = config(1);
+    c.samples_per_group = 1;
+    c.max_attempts = 20;
+    c.refused_us = 15000000;
+    Rollout *r = rollout_new(&c, NULL, 1);
+    int64_t now = 0;
+    rollout_begin(r, now);
+    for (int attempt = 1; attempt <= 5; attempt++) {
+        only(r, ROLLOUT_START);
+        RolloutAttemptEnd end = lost(1000, attempt, "http 400", false);
+        end.refused = true;
+        end.engine = attempt % 2; /* the frontend refuses, or engine 1 does */
+        rollout_attempt_end(r, &end, now);
+        only(r, ROLLOUT_LOG);
+        nothing(r);
+        now += 2000000;
+        rollout_tick(r, now);
+    }
+    only(r, ROLLOUT_START);
+    RolloutAttemptEnd end = good(1000, 6, 7);
+    rollout_attempt_end(r, &end, now);
+    CHECK_I64(only(r, ROLLOUT_LOG).fate, FATE_ACCEPTED);
+    rollout_free(r);
+}
+
 static void retry_after_wins_inside_the_bounds(void)
 {
     static const struct { double after; int64_t wait; } cases[] = {
@@ -447,6 +526,8 @@ int main(void)
     RUN(plain_course);
     RUN(what_is_refused);
     RUN(attempts_and_waits_are_bounded);
+    RUN(a_refused_request_ends_by_name);
+    RUN(a_refusal_that_passes);
     RUN(retry_after_wins_inside_the_bounds);
     RUN(gate_and_abort);
     RUN(a_reward_that_is_no_number_fails_by_name);
