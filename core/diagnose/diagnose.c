@@ -219,6 +219,37 @@ static void rule_parts(Diagnose *d, const DiagPicture *p)
     }
 }
 
+/* The longest that the oldest sample can still take, from its rate so far; < 0: unknown. */
+static double longest_left(const DiagPicture *p, double age)
+{
+    bool known = p->cap_tokens > p->oldest_tokens && p->oldest_tokens > 0;
+    return known ? age / (double)p->oldest_tokens * (double)(p->cap_tokens - p->oldest_tokens) : -1;
+}
+
+/* Who holds the last samples. One incident as long as there is a tail, about the engine that held
+ * its oldest sample when it began. A warning once the rest may take longer than the phase does. */
+static void tail_raise(Diagnose *d, const DiagPicture *p, double age)
+{
+    char text[DIAG_TEXT];
+    char left[48] = "";
+    double longest = longest_left(p, age);
+    int64_t engine = p->oldest_engine;
+    for (int i = 0; i < d->open_count; i++) {
+        engine = d->open[i].class_id == DIAG_TAIL ? d->open[i].engine : engine;
+    }
+    bool warn = longest > p->phase_median_s && p->phase_closed >= 3 && age > 3 * p->phase_median_s;
+    if (longest >= 0) {
+        (void)str_format(left, sizeof left, ", up to %.0f s to go", longest);
+    }
+    (void)str_format(text, sizeof text,
+                     "%lld of %lld left; oldest: sample %lld/%lld on %s for %.0f s, %lld tokens "
+                     "(median %.1f s)%s; slow, not stuck", (long long)p->left, (long long)p->want,
+                     (long long)p->oldest_step, (long long)p->oldest_sample,
+                     p->oldest_where ? p->oldest_where : "no engine yet", age,
+                     (long long)p->oldest_tokens, p->sample_median_s, left);
+    raise(d, DIAG_TAIL, engine, warn ? SEVERITY_WARN : SEVERITY_INFO, p->oldest_started_us, text);
+}
+
 static void rule_rollout(Diagnose *d, const DiagPicture *p)
 {
     bool generating = p->phase == PHASE_GENERATE || p->phase == PHASE_EVAL;
@@ -230,10 +261,7 @@ static void rule_rollout(Diagnose *d, const DiagPicture *p)
     if (p->left > 0 && p->left <= few && p->oldest_started_us > 0 && p->sample_median_s > 0) {
         double age = seconds_since(p, p->oldest_started_us);
         if (age > 1.5 * p->sample_median_s && age > 5.0) {
-            (void)str_format(text, sizeof text,
-                             "%lld of %lld left, oldest %.0f s (median %.1f s): slow, not stuck",
-                             (long long)p->left, (long long)p->want, age, p->sample_median_s);
-            raise(d, DIAG_TAIL, 0, SEVERITY_INFO, p->oldest_started_us, text);
+            tail_raise(d, p, age);
         }
     }
     if (p->idle_since_us > 0 && p->now_us - p->idle_since_us >= 30 * SECOND && !p->syncing &&

@@ -55,7 +55,11 @@ typedef struct DiagPicture {
     bool frontend_ended;    /* its process is known to have ended: no need to wait for silence */
     const char *frontend_detail, *trainer_detail;
     int64_t want, left, in_flight; /* samples of the rollout under way; want 0: none */
-    int64_t oldest_started_us;     /* 0: none in flight */
+    int64_t oldest_started_us;     /* 0: none in flight; the rest about it then */
+    int64_t oldest_step, oldest_sample, oldest_tokens;
+    int64_t oldest_engine;         /* store id; 0: nobody has said yet */
+    const char *oldest_where;      /* that engine's name; NULL */
+    int64_t cap_tokens;            /* most that a sample may have; 0: unknown */
     int64_t idle_since_us;         /* samples left and none in flight since; 0: not so */
     double sample_median_s;        /* of finished ones; 0: unknown */
     int64_t not_recording_us;      /* since; 0: recording */

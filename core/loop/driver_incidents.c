@@ -49,11 +49,23 @@ static void picture_rollout(Driver *d, DiagPicture *p)
     p->want = rollout_wanted(job->rollout);
     p->left = p->want - rollout_accepted(job->rollout);
     p->in_flight = rollout_in_flight(job->rollout);
+    const Attempt *oldest = NULL;
     for (int64_t i = 0; i < p->want; i++) {
         const Attempt *a = &job->attempts[i];
-        if (a->generation && (p->oldest_started_us == 0 || a->started_us < p->oldest_started_us)) {
-            p->oldest_started_us = a->started_us;
+        if (a->generation && (!oldest || a->started_us < oldest->started_us)) {
+            oldest = a;
         }
+    }
+    if (oldest) {
+        const char *address = generate_engine(oldest->generation);
+        int engine = address[0] ? fleet_find(d->fleet, address) : -1;
+        p->oldest_started_us = oldest->started_us;
+        p->oldest_step = job->step;
+        p->oldest_sample = oldest->sample;
+        p->oldest_tokens = oldest->tokens;
+        p->oldest_engine = engine + 1;
+        p->oldest_where = engine >= 0 ? fleet_engine(d->fleet, engine).name : NULL;
+        p->cap_tokens = (job->eval ? d->config->eval : d->config->rollout).max_response_len;
     }
     p->sample_median_s = job->sample_count > 0 ? job->sample_seconds / job->sample_count : 0.0;
     bool idle = p->left > 0 && p->in_flight == 0;

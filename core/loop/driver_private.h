@@ -84,6 +84,7 @@ typedef struct Attempt { /* the newest attempt of one sample */
     RolloutJob *job;
     Generation *generation; /* NULL: none in flight */
     int64_t sample, started_us, logged_us, moved_us; /* moved: newest token */
+    int64_t tokens; /* of it so far */
     int attempt, group;
     bool unsent; /* could not be started; its end is fed on the next tick */
 } Attempt;

@@ -131,6 +131,48 @@ static void test_parts(void)
     diagnose_free(d);
 }
 
+/* The alert names sample and engine, stays one while others become the oldest, and warns when what
+ * is left may take longer than the phase does. */
+static void test_tail(void)
+{
+    Diagnose *d = diagnose_new(1);
+    DiagPicture p = calm(NULL, 0, 100 * S);
+    p.want = 48;
+    p.left = 2;
+    p.in_flight = 2;
+    p.oldest_started_us = 90 * S;
+    p.oldest_step = 9;
+    p.oldest_sample = 311;
+    p.oldest_tokens = 10;
+    p.cap_tokens = 50;
+    p.oldest_engine = 3;
+    p.oldest_where = "eng-02";
+    p.sample_median_s = 2.0;
+    p.phase_median_s = 2.4;
+    p.phase_closed = 2; /* no history: no warning */
+    DiagAction action;
+    diagnose_tick(d, &p);
+    CHECK(diagnose_next(d, &action));
+    CHECK_STR(action.evidence,
+              "2 of 48 left; oldest: sample 9/311 on eng-02 for 10 s, 10 tokens (median 2.0 s), "
+              "up to 40 s to go; slow, not stuck");
+    CHECK_I64(action.engine, 3);
+    CHECK(action.severity == SEVERITY_INFO);
+    p.phase_closed = 3;
+    p.now_us += 2 * S;
+    p.oldest_engine = 2; /* the other one is the oldest now */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "TAIL 3 warn open");
+    p.oldest_tokens = 49; /* nearly done: it does not get milder on the way */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "");
+    p.left = 0;
+    p.oldest_started_us = 0;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "TAIL 3 warn end");
+    diagnose_free(d);
+}
+
 static void test_rollout(void)
 {
     Diagnose *d = diagnose_new(1);
@@ -174,6 +216,7 @@ int main(void)
     RUN(test_stuck);
     RUN(test_split);
     RUN(test_parts);
+    RUN(test_tail);
     RUN(test_rollout);
     return test_end();
 }
