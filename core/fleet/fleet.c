@@ -128,7 +128,7 @@ static void new_incarnation(Fleet *fleet, int index)
     slot->admitted = false;
     slot->retract_paused = false;
     if (fleet->registration) {
-        registration_came(fleet->registration, index);
+        registration_came(fleet->registration, index, slot->address, clock_mono_us());
     }
     if (fleet->store) {
         IncarnationFact fact = {.engine = index + 1, .incarnation = slot->probe.incarnation,
@@ -270,7 +270,7 @@ static void on_frontend_done(HttpCall *call, const HttpResult *result, void *use
     if (good) {
         f->last_ok_us = clock_mono_us();
         if (fleet->registration) {
-            registration_health(fleet->registration, result->body);
+            registration_health(fleet->registration, result->body, clock_mono_us());
         }
         set_frontend(fleet, true, "answers");
     } else if (!refused || f->refused >= FRONTEND_REFUSED_LIMIT) {

@@ -1,8 +1,10 @@
 #include "core/fleet/registration.h"
 
+#include "core/base/hash.h"
 #include "core/base/mem.h"
 #include "core/fleet/json_cursor.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,14 +17,18 @@ typedef enum Place {
 
 typedef struct Listed {
     uint64_t id;
+    uint64_t at;   /* hash of the address it names; 0: none */
     int64_t since; /* the look at which it was new */
     int engine;    /* -1: free, -2: of a process that was replaced */
+    int before;    /* the engine of that process while the entry has not lapsed since; -1 */
     bool present;  /* on the newest list */
 } Listed;
 
 typedef struct Seen { /* one engine */
     Place place;
+    uint64_t at;  /* hash of its address */
     int64_t lost; /* the look at which its process was lost: its next one is listed after that */
+    int64_t came_us;
 } Seen;
 
 enum { ENGINE_FREE = -1, ENGINE_SPENT = -2 };
@@ -60,14 +66,65 @@ static Listed *find(Registration *r, uint64_t id)
     return NULL;
 }
 
+/* "tcp://HOST:PORT/…", "HOST:PORT" -> a number for HOST:PORT; 0: there is none in it. */
+static uint64_t place_of(Str address)
+{
+    char text[256];
+    size_t cut = 0;
+    if (str_find(address, STR("://"), &cut)) {
+        address = str_slice(address, cut + 3, address.n);
+    }
+    if (str_find(address, STR("/"), &cut)) {
+        address.n = cut;
+    }
+    if (address.n == 0 || address.n >= sizeof text - 16) {
+        return 0;
+    }
+    const bool local = str_starts(address, STR("localhost:"));
+    address = local ? str_slice(address, 10, address.n) : address;
+    int n = snprintf(text, sizeof text, "%s%.*s", local ? "127.0.0.1:" : "", (int)address.n,
+                     address.p);
+    return hash64(text, (size_t)n, 0) | 1;
+}
+
 /* An id that left the list stays its owner's: an empty list also comes when the frontend could not
  * read its own (dynamo-api 2.2), and a busy worker's entry may lapse for a moment. The entry of a
  * worker that froze for longer stays away, and so does the engine. */
 static void note_owners(Registration *r)
 {
+    for (int pass = 0; pass < 2; pass++) { /* second: one entry that is present is enough */
+        for (size_t i = 0; i < r->id_count; i++) {
+            const Listed *id = &r->ids[i];
+            if (id->engine >= 0 && (pass == 0 || id->present)) {
+                r->engines[id->engine].place = pass ? PLACE_LISTED : PLACE_ABSENT;
+            }
+        }
+    }
+}
+
+/* Entries that name an engine's own address are its, whichever process answers there. */
+static void own_by_address(Registration *r)
+{
     for (size_t i = 0; i < r->id_count; i++) {
-        if (r->ids[i].engine >= 0) {
-            r->engines[r->ids[i].engine].place = r->ids[i].present ? PLACE_LISTED : PLACE_ABSENT;
+        for (int k = 0; k < r->engine_count && r->ids[i].at && r->ids[i].present; k++) {
+            if (r->engines[k].place != PLACE_NONE && r->engines[k].at == r->ids[i].at) {
+                r->ids[i].engine = k;
+                break;
+            }
+        }
+    }
+}
+
+/* The entry of the process before that nobody took off the list. */
+static void own_what_was_kept(Registration *r, int64_t now_us)
+{
+    for (size_t i = 0; i < r->id_count; i++) {
+        Listed *id = &r->ids[i];
+        id->before = id->present ? id->before : -1;
+        const Seen *seen = id->before >= 0 ? &r->engines[id->before] : NULL;
+        if (seen && id->engine == ENGINE_SPENT && seen->place == PLACE_WAITS
+            && now_us - seen->came_us >= REGISTRATION_KEPT_US) {
+            id->engine = id->before;
         }
     }
 }
@@ -133,11 +190,13 @@ static void hand_out(Registration *r)
     }
 }
 
-static void take_id(Registration *r, uint64_t id)
+static void take_id(Registration *r, uint64_t id, uint64_t at)
 {
+    const Listed fresh = {id, at, r->looks, ENGINE_FREE, -1, true};
     Listed *listed = find(r, id);
     if (listed) {
         listed->present = true;
+        listed->at = at;
         return;
     }
     if (r->id_count == REGISTRATION_IDS_MAX) { /* the oldest that is gone makes room */
@@ -146,7 +205,7 @@ static void take_id(Registration *r, uint64_t id)
             old++;
         }
         if (old < r->id_count) {
-            r->ids[old] = (Listed){id, r->looks, ENGINE_FREE, true};
+            r->ids[old] = fresh;
         }
         return;
     }
@@ -154,7 +213,7 @@ static void take_id(Registration *r, uint64_t id)
         r->id_capacity = r->id_capacity ? 2 * r->id_capacity : 16;
         r->ids = xrealloc(r->ids, r->id_capacity, sizeof *r->ids);
     }
-    r->ids[r->id_count++] = (Listed){id, r->looks, ENGINE_FREE, true};
+    r->ids[r->id_count++] = fresh;
 }
 
 /* Ids are 64 bits without a sign; the number is read from its digits. */
@@ -178,7 +237,30 @@ static bool read_id(JsonCursor *c, uint64_t *id)
     return true;
 }
 
-static void read_instance(JsonCursor *c, uint64_t *id, bool *serves)
+/* {"tcp":"HOST:PORT/…"}: the first string in it that is an address. */
+static uint64_t read_transport(JsonCursor *c)
+{
+    bool first = true;
+    uint64_t at = 0;
+    Str key;
+    if (json_peek(c) != '{') {
+        json_skip(c);
+        return 0;
+    }
+    json_enter(c, '{');
+    while (json_member(c, &first, &key)) {
+        Str value = {NULL, 0};
+        if (at == 0 && json_peek(c) == '"') {
+            json_raw_string(c, &value);
+            at = place_of(value);
+        } else {
+            json_skip(c);
+        }
+    }
+    return at;
+}
+
+static void read_instance(JsonCursor *c, uint64_t *id, uint64_t *at, bool *serves)
 {
     bool first = true;
     bool has_id = false;
@@ -190,6 +272,8 @@ static void read_instance(JsonCursor *c, uint64_t *id, bool *serves)
             has_id = read_id(c, id);
         } else if (str_equal(key, STR("endpoint")) && json_peek(c) == '"') {
             json_raw_string(c, &endpoint);
+        } else if (str_equal(key, STR("transport"))) {
+            *at = read_transport(c);
         } else {
             json_skip(c);
         }
@@ -214,18 +298,18 @@ static bool read_health(Registration *r, Str body, bool take)
         found = true;
         json_enter(&c, '[');
         while (json_element(&c, &inner)) {
-            uint64_t id = 0;
+            uint64_t id = 0, at = 0;
             bool serves = false;
-            read_instance(&c, &id, &serves);
+            read_instance(&c, &id, &at, &serves);
             if (take && serves) {
-                take_id(r, id);
+                take_id(r, id, at);
             }
         }
     }
     return json_at_end(&c) && found;
 }
 
-bool registration_health(Registration *r, Str body)
+bool registration_health(Registration *r, Str body, int64_t now_us)
 {
     if (!read_health(r, body, false)) {
         return r->known;
@@ -236,6 +320,8 @@ bool registration_health(Registration *r, Str body)
         r->ids[i].present = false;
     }
     (void)read_health(r, body, true);
+    own_by_address(r);
+    own_what_was_kept(r, now_us);
     note_owners(r);
     hand_out(r);
     return true;
@@ -246,7 +332,7 @@ static Seen *seen(Registration *r, int engine)
     if (engine >= r->engine_count) {
         r->engines = xrealloc(r->engines, (size_t)engine + 1, sizeof *r->engines);
         for (int i = r->engine_count; i <= engine; i++) {
-            r->engines[i] = (Seen){PLACE_NONE, 0};
+            r->engines[i] = (Seen){.place = PLACE_NONE};
         }
         r->engine_count = engine + 1;
     }
@@ -263,14 +349,19 @@ static void set_place(Registration *r, int engine, Place place)
     for (size_t i = 0; i < r->id_count; i++) {
         if (r->ids[i].engine == engine) {
             r->ids[i].engine = ENGINE_SPENT;
+            r->ids[i].before = engine;
         }
     }
     seen(r, engine)->place = place;
+    own_by_address(r);
+    note_owners(r);
     hand_out(r);
 }
 
-void registration_came(Registration *r, int engine)
+void registration_came(Registration *r, int engine, const char *address, int64_t now_us)
 {
+    seen(r, engine)->came_us = now_us;
+    seen(r, engine)->at = place_of(str_from(address));
     set_place(r, engine, PLACE_WAITS);
 }
 

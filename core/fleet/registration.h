@@ -5,10 +5,17 @@
  * request for every engine ("multiple SGLang models are registered") until that engine is started
  * again. So the first update of a process waits until the frontend lists it.
  *
- * The list gives ids, not addresses (dynamo-api 2.2); a killed process stays on it for up to 13 s.
- * Hence the rule: an id belongs to one process for ever, ids are given to waiting engines only
- * when there is one for each of them, and one that was on the list when an engine's process was
- * lost is not for its next process. Expected: up to 1,024 engines, two looks a second. */
+ * The list gives ids and the sidecars' own ports, not the engines' (dynamo-api 2.2); a killed
+ * process stays on it for up to 13 s. Hence the rule: an id belongs to one process for ever, ids
+ * are given to waiting engines only when there is one for each of them, and one that was on the
+ * list when an engine's process was lost is not for its next process.
+ *
+ * Frontends that route to the engine's own port (rolltop's) have no sidecar in between and keep an
+ * entry over a restart. Two pieces of evidence tell: the entry names the very address of the
+ * engine, or an entry of the process before is still there REGISTRATION_KEPT_US after the next one
+ * answered: no dead one stays so long, and a sidecar registers within 20 s.
+ *
+ * Expected: up to 1,024 engines, two looks a second. */
 #ifndef ROLLTOP_FLEET_REGISTRATION_H
 #define ROLLTOP_FLEET_REGISTRATION_H
 
@@ -16,20 +23,21 @@
 
 typedef struct Registration Registration;
 
-enum { REGISTRATION_IDS_MAX = 4096 };
+enum { REGISTRATION_IDS_MAX = 4096, REGISTRATION_KEPT_US = 30000000 };
 
 Registration *registration_new(void);
 void registration_free(Registration *registration);
 
-/* Body of the frontend's /health. False when it holds no list of instances: another kind of
- * router, or an older frontend; then every engine counts as listed. An unreadable body and one
- * over the bound change nothing. */
-bool registration_health(Registration *registration, Str body);
+/* Body of the frontend's /health, at now_us of a clock that does not go back. False when it holds
+ * no list of instances: another kind of router, or an older frontend; then every engine counts as
+ * listed. An unreadable body and one over the bound change nothing. */
+bool registration_health(Registration *registration, Str body, int64_t now_us);
 /* Its process does not answer any more: whoever comes next is listed after this. It may also come
  * back itself; then nothing has changed. */
 void registration_lost(Registration *registration, int engine);
-/* Another process answers for this engine (slots count from 0). */
-void registration_came(Registration *registration, int engine);
+/* Another process answers for this engine (slots count from 0) at "HOST:PORT" or a URL. */
+void registration_came(Registration *registration, int engine, const char *address,
+                       int64_t now_us);
 void registration_gone(Registration *registration, int engine); /* taken out of the fleet */
 
 bool registration_known(const Registration *registration); /* the frontend gives lists at all */

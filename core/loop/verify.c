@@ -16,7 +16,6 @@ enum {
     FRONTEND_MS = 60000,
     SHELL_MS = 120000,
     CLOSE_ROUNDS = 400,
-    LISTING_US = 16000000,
     LONG = 16             /* the rollout that a worker is lost in is so much longer */
 };
 
@@ -267,16 +266,10 @@ static bool lose(Verify *v)
            good;
 }
 
-/* Answers, and the frontend lists it anew; or the list has not moved for longer than Dynamo keeps
- * a dead worker on it (13 s): then it is of a kind that keeps an engine's entry over a restart. */
 static bool victim_back(Verify *v, void *arg)
 {
     (void)arg;
-    int64_t now_us = clock_mono_us();
-    bool alive = verify_alive(v, v->victim);
-    v->back_us = !alive ? 0 : v->back_us ? v->back_us : now_us;
-    return alive && (!v->frontend_url[0] || fleet_listed(v->fleet, v->victim) ||
-                     now_us - v->back_us >= LISTING_US);
+    return verify_alive(v, v->victim) && fleet_listed(v->fleet, v->victim);
 }
 
 static bool recover(Verify *v)

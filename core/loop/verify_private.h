@@ -42,7 +42,7 @@ typedef struct Verify {
     char frontend_url[160];
     int count, victim;
     bool cancelled;
-    int64_t version, step_us, began_us, killed_us, back_us;
+    int64_t version, step_us, began_us, killed_us;
     char policy_path[256];
 } Verify;
 

@@ -4,6 +4,8 @@
 #include "tests/fleet/captures.h"
 #include "tests/harness.h"
 
+static int64_t now_us = 5000000;
+
 static void look(Registration *r, int count, const char *const ids[])
 {
     Text body;
@@ -16,7 +18,7 @@ static void look(Registration *r, int count, const char *const ids[])
                   i ? "," : "", ids[i], ids[i]);
     }
     text_add_c(&body, "]}");
-    CHECK(registration_health(r, text_str(&body)));
+    CHECK(registration_health(r, text_str(&body), now_us));
     text_free(&body);
 }
 #define LOOK(r, ...)                                                                              \
@@ -31,17 +33,17 @@ static void engines_wait_until_each_is_listed(void)
     CHECK(registration_listed(r, 0)); /* no list was seen: nothing to wait for */
     LOOK(r, "16657605962069824095");
     CHECK_I64(registration_count(r), 1);
-    registration_came(r, 0);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
     CHECK(registration_listed(r, 0));
-    registration_came(r, 1);
+    registration_came(r, 1, "10.0.0.1:30000", now_us);
     CHECK(!registration_listed(r, 1));
     LOOK(r, "16657605962069824095", "13894328399927010000");
     CHECK(registration_listed(r, 1));
     registration_free(r);
 
     r = registration_new(); /* one of two: nobody knows which */
-    registration_came(r, 0);
-    registration_came(r, 1);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
+    registration_came(r, 1, "10.0.0.1:30000", now_us);
     LOOK(r, "7");
     CHECK(!registration_listed(r, 0) && !registration_listed(r, 1));
     LOOK(r, "7", "8");
@@ -54,12 +56,12 @@ static void engines_wait_until_each_is_listed(void)
 static void a_killed_process_leaves_its_entry_behind(void)
 {
     Registration *r = registration_new();
-    registration_came(r, 0);
-    registration_came(r, 1);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
+    registration_came(r, 1, "10.0.0.1:30000", now_us);
     LOOK(r, "7", "8");
     registration_lost(r, 0);
     LOOK(r, "7", "8");
-    registration_came(r, 0);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
     CHECK(!registration_listed(r, 0));
     CHECK(registration_listed(r, 1));
     LOOK(r, "7", "8");
@@ -74,11 +76,11 @@ static void a_killed_process_leaves_its_entry_behind(void)
 static void strangers_and_empty_lists(void)
 {
     Registration *r = registration_new(); /* 1 and 2 are workers of somebody else */
-    registration_came(r, 0);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
     LOOK(r, "1", "2", "7");
     CHECK(registration_listed(r, 0));
     registration_lost(r, 0);
-    registration_came(r, 0);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
     LOOK(r, "1", "2");
     CHECK(!registration_listed(r, 0)); /* they were there before the loss */
     LOOK(r, "1", "2", "12");
@@ -92,9 +94,9 @@ static void strangers_and_empty_lists(void)
     registration_free(r);
 
     r = registration_new(); /* the list could not be read by the frontend itself: 200 and empty */
-    registration_came(r, 0);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
     LOOK(r, "7");
-    CHECK(registration_health(r, STR("{\"status\":\"healthy\",\"instances\":[]}")));
+    CHECK(registration_health(r, STR("{\"status\":\"healthy\",\"instances\":[]}"), now_us));
     CHECK(!registration_listed(r, 0));
     LOOK(r, "7");
     CHECK(registration_listed(r, 0));
@@ -106,14 +108,14 @@ static void strangers_and_empty_lists(void)
 static void a_lapsed_entry_comes_back_to_its_owner(void)
 {
     Registration *r = registration_new();
-    registration_came(r, 0);
-    registration_came(r, 1);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
+    registration_came(r, 1, "10.0.0.1:30000", now_us);
     LOOK(r, "7", "8");
     registration_lost(r, 0);
     LOOK(r, "8");
-    registration_came(r, 0);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
     registration_lost(r, 1);
-    CHECK(registration_health(r, STR("{\"instances\":[]}")));
+    CHECK(registration_health(r, STR("{\"instances\":[]}"), now_us));
     CHECK(!registration_listed(r, 0) && !registration_listed(r, 1));
     LOOK(r, "9"); /* the new one is engine 0's: engine 1 has an id of its own */
     CHECK(registration_listed(r, 0) && !registration_listed(r, 1));
@@ -122,26 +124,82 @@ static void a_lapsed_entry_comes_back_to_its_owner(void)
     registration_free(r);
 }
 
+/* As rolltop's frontend lists: the entry names the engine's own port and outlives the process. */
+static void entries_by_address_outlive_a_process(void)
+{
+    static const char body[] =
+        "{\"instances\":[{\"component\":\"backend\",\"endpoint\":\"generate\",\"instance_id\":7,"
+        "\"transport\":{\"tcp\":\"10.0.0.7:30000/7/rolltop/backend/generate\"}},"
+        "{\"endpoint\":\"generate\",\"instance_id\":8,"
+        "\"transport\":{\"tcp\":\"127.0.0.1:30001/8/rolltop/backend/generate\"}}]}";
+    Registration *r = registration_new();
+    registration_came(r, 0, "http://10.0.0.7:30000", now_us);
+    CHECK(registration_health(r, STR(body), now_us));
+    registration_came(r, 1, "localhost:30001", now_us);
+    CHECK(registration_listed(r, 0) && registration_listed(r, 1));
+    for (int i = 0; i < 2; i++) { /* another process at the same address */
+        registration_lost(r, i);
+        registration_came(r, i, i ? "localhost:30001" : "10.0.0.7:30000", now_us);
+        CHECK(registration_listed(r, 0) && registration_listed(r, 1));
+    }
+    registration_gone(r, 1); /* the frontend was started anew: other ids, the same addresses */
+    CHECK(registration_health(r, STR("{\"instances\":[{\"endpoint\":\"generate\","
+                                     "\"instance_id\":99,\"transport\":{\"http\":"
+                                     "\"tcp://10.0.0.7:30000\"}}]}"), now_us));
+    CHECK(registration_listed(r, 0) && !registration_listed(r, 1));
+    registration_came(r, 0, "10.0.0.8:30000", now_us); /* it moved: that entry is another's */
+    CHECK(!registration_listed(r, 0));
+    registration_free(r);
+}
+
+/* A name that cannot be compared: the entry of the process before is believed once it has stayed
+ * for longer than any dead process's does, and never when it lapsed meanwhile. */
+static void an_entry_that_stays_is_the_next_process_s(void)
+{
+    for (int lapses = 0; lapses < 2; lapses++) {
+        Registration *r = registration_new();
+        registration_came(r, 0, "engine-0.svc:30000", now_us);
+        registration_came(r, 1, "engine-1.svc:30000", now_us);
+        LOOK(r, "7", "8");
+        registration_lost(r, 1);
+        registration_came(r, 1, "engine-1.svc:30000", now_us);
+        CHECK(!registration_listed(r, 1));
+        for (int s = 0; s < 29; s++) {
+            now_us += 1000000;
+            LOOK(r, "7", "8");
+            CHECK(!registration_listed(r, 1));
+        }
+        if (lapses) {
+            LOOK(r, "7");
+        }
+        now_us += 1000000;
+        LOOK(r, "7", "8");
+        CHECK_I64(registration_listed(r, 1), !lapses);
+        CHECK(registration_listed(r, 0));
+        registration_free(r);
+    }
+}
+
 static void other_routers_and_broken_bodies(void)
 {
     static const char *const bodies[] = {"", "OK", "{}", "[]", "{\"status\":\"healthy\"}",
                                          "{\"instances\":{}}", "{\"instances\":[",
                                          "{\"instances\":[{\"instance_id\":1}]} x"};
     Registration *r = registration_new();
-    registration_came(r, 0);
+    registration_came(r, 0, "10.0.0.0:30000", now_us);
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
-        CHECK(!registration_health(r, str_from(bodies[i])));
+        CHECK(!registration_health(r, str_from(bodies[i]), now_us));
         CHECK(registration_listed(r, 0) && !registration_known(r));
     }
     LOOK(r, "7");
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) { /* and now nothing changes */
-        CHECK(registration_health(r, str_from(bodies[i])));
+        CHECK(registration_health(r, str_from(bodies[i]), now_us));
         CHECK(registration_listed(r, 0));
     }
     /* ids that are no 64-bit numbers are nobody's */
     CHECK(registration_health(r, STR("{\"instances\":[{\"endpoint\":\"generate\",\"instance_id\":"
                                      "99999999999999999999999},{\"endpoint\":\"generate\","
-                                     "\"instance_id\":-4},{\"endpoint\":\"generate\"}]}")));
+                                     "\"instance_id\":-4},{\"endpoint\":\"generate\"}]}"), now_us));
     CHECK_I64(registration_count(r), 0);
     registration_free(r);
 }
@@ -155,7 +213,7 @@ static void recorded_lists(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Registration *r = registration_new();
         CaptureReply reply = capture_reply(captures_get(&all, cases[i].name));
-        CHECK(registration_health(r, str_trim(reply.body)));
+        CHECK(registration_health(r, str_trim(reply.body), now_us));
         CHECK_I64(registration_count(r), cases[i].count);
         registration_free(r);
     }
@@ -192,6 +250,8 @@ int main(void)
     RUN(a_killed_process_leaves_its_entry_behind);
     RUN(strangers_and_empty_lists);
     RUN(a_lapsed_entry_comes_back_to_its_owner);
+    RUN(entries_by_address_outlive_a_process);
+    RUN(an_entry_that_stays_is_the_next_process_s);
     RUN(other_routers_and_broken_bodies);
     RUN(recorded_lists);
     RUN(settings_of_others_engines);
