@@ -26,7 +26,8 @@ typedef struct Slot {
     int64_t due_us;
     bool refused;
     int64_t refused_us, refused_by; /* first refusal; an engine that refused, 0 not known */
-    int32_t *ids;
+    int begun;        /* place in the trail of policies at the present attempt's start */
+    int32_t *ids;     /* until it is accepted: what the next attempt goes on from */
     float *logprobs;
     size_t count;
     SampleSpan *spans;
@@ -39,6 +40,7 @@ typedef struct Slot {
 
 struct Rollout {
     RolloutConfig config;
+    PolicyTrail trail;
     Slot *slots;
     int count, fresh; /* slots from `fresh` on were never started */
     int *waiting;     /* slots in back-off */
@@ -62,7 +64,21 @@ Rollout *rollout_new(const RolloutConfig *config, const RolloutGroup *groups, in
     r->waiting = xcalloc((size_t)r->count, sizeof *r->waiting);
     r->samples = xcalloc((size_t)r->count, sizeof *r->samples);
     r->gate_open = true;
+    trail_add(&r->trail, config->policy_version);
     return r;
+}
+
+static void drop_tokens(Slot *s)
+{
+    free(s->ids);
+    free(s->logprobs);
+    free(s->spans);
+    free(s->text);
+    s->ids = NULL;
+    s->logprobs = NULL;
+    s->spans = NULL;
+    s->text = NULL;
+    s->count = s->span_count = s->text_bytes = 0;
 }
 
 void rollout_free(Rollout *r)
@@ -71,15 +87,13 @@ void rollout_free(Rollout *r)
         return;
     }
     for (int i = 0; i < r->count; i++) {
-        free(r->slots[i].ids);
-        free(r->slots[i].logprobs);
-        free(r->slots[i].spans);
-        free(r->slots[i].text);
+        drop_tokens(&r->slots[i]);
     }
     free(r->slots);
     free(r->waiting);
     free(r->samples);
     free(r->actions);
+    trail_free(&r->trail);
     free(r);
 }
 
@@ -142,8 +156,9 @@ static void start(Rollout *r, int slot)
 {
     r->slots[slot].place = PLACE_RUNNING;
     r->slots[slot].attempt++;
+    r->slots[slot].begun = r->trail.count - 1;
     r->in_flight++;
-    act(r, ROLLOUT_START, slot);
+    act(r, ROLLOUT_START, slot)->kept = r->slots[slot].count;
 }
 
 /* Retries first: they belong to the older groups, which the batch waits for. */
@@ -277,39 +292,6 @@ static void again(Rollout *r, int slot, const RolloutAttemptEnd *end, const char
     r->waiting[r->waiting_count++] = slot;
 }
 
-static bool versions_allowed(const Rollout *r, const RolloutAttemptEnd *end, char reason[96])
-{
-    const int64_t newest = r->config.policy_version;
-    const int64_t oldest = newest - r->config.max_staleness;
-    int64_t at = 0;
-    for (size_t i = 0; i < end->span_count; i++) {
-        const SampleSpan *span = &end->spans[i];
-        if (span->from != at || span->to <= span->from) {
-            (void)str_format(reason, 96, "span %zu begins at token %d, not at %lld", i, span->from,
-                             (long long)at);
-            return false;
-        }
-        at = span->to;
-        if (span->policy_version < 0) {
-            (void)str_format(reason, 96, "tokens %d to %d carry no policy version", span->from,
-                             span->to);
-            return false;
-        }
-        if (span->policy_version < oldest || span->policy_version > newest) {
-            (void)str_format(reason, 96, "tokens %d to %d were made by policy %lld, allowed %lld "
-                             "to %lld", span->from, span->to, (long long)span->policy_version,
-                             (long long)oldest, (long long)newest);
-            return false;
-        }
-    }
-    if (at != (int64_t)end->count) {
-        (void)str_format(reason, 96, "policy versions cover %lld of %zu tokens", (long long)at,
-                         end->count);
-        return false;
-    }
-    return true;
-}
-
 /* The terminal states that a sample may have; the result is static text. */
 static const char *known_finish(const char *finish)
 {
@@ -322,12 +304,10 @@ static const char *known_finish(const char *finish)
     return NULL;
 }
 
-static bool admissible(const Rollout *r, const RolloutAttemptEnd *end, char reason[96])
+/* Are these tokens of the batch, none of a policy more than max_age updates ago? */
+static bool tokens_allowed(const Rollout *r, int slot, const RolloutAttemptEnd *end,
+                           int64_t max_age, char reason[96])
 {
-    if (!known_finish(end->finish)) {
-        (void)str_format(reason, 96, "unknown end \"%.40s\"", end->finish ? end->finish : "");
-        return false;
-    }
     if (end->count == 0 || !end->ids || !end->logprobs) {
         (void)str_format(reason, 96, "%s", end->count == 0 ? "no tokens" : "no log-probs");
         return false;
@@ -343,7 +323,18 @@ static bool admissible(const Rollout *r, const RolloutAttemptEnd *end, char reas
             return false;
         }
     }
-    return versions_allowed(r, end, reason);
+    SpanRule rule = {.trail = &r->trail, .max_age = max_age, .kept = r->slots[slot].count,
+                     .begun = r->slots[slot].begun};
+    return spans_allowed(&rule, end->spans, end->span_count, end->count, reason);
+}
+
+static bool admissible(const Rollout *r, int slot, const RolloutAttemptEnd *end, char reason[96])
+{
+    if (!known_finish(end->finish)) {
+        (void)str_format(reason, 96, "unknown end \"%.40s\"", end->finish ? end->finish : "");
+        return false;
+    }
+    return tokens_allowed(r, slot, end, r->config.max_staleness, reason);
 }
 
 static void *copied(const void *bytes, size_t count, size_t size)
@@ -355,10 +346,10 @@ static void *copied(const void *bytes, size_t count, size_t size)
     return copy;
 }
 
-static void accept_sample(Rollout *r, int slot, const RolloutAttemptEnd *end)
+/* `end` may point to what the slot holds. */
+static void take_tokens(Slot *s, const RolloutAttemptEnd *end)
 {
-    Slot *s = &r->slots[slot];
-    s->place = PLACE_ACCEPTED;
+    Slot old = *s;
     s->ids = copied(end->ids, end->count, sizeof *s->ids);
     s->logprobs = copied(end->logprobs, end->count, sizeof *s->logprobs);
     s->count = end->count;
@@ -366,6 +357,55 @@ static void accept_sample(Rollout *r, int slot, const RolloutAttemptEnd *end)
     s->span_count = end->span_count;
     s->text = copied(end->text.p, end->text.n, 1);
     s->text_bytes = end->text.n;
+    drop_tokens(&old);
+}
+
+/* Why the next attempt cannot go on from what this one holds; NULL: it can, and the slot keeps it.
+ * An end that was there already must not be gone past: its telling was lost, not the token. */
+static const char *keep_tokens(Rollout *r, int slot, const RolloutAttemptEnd *end)
+{
+    const bool told = end->finish && strcmp(end->finish, "abort") == 0;
+    char reason[96];
+    if (r->config.max_new == 0 || end->anew || !end->retry_elsewhere) {
+        return "begins anew";
+    }
+    if (told && !r->config.resume) {
+        return "begins anew as set";
+    }
+    if ((int64_t)end->count >= r->config.max_new) {
+        return "begins anew: no room for more";
+    }
+    for (size_t i = 0; i < r->config.end_id_count; i++) {
+        if (end->ids && end->ids[end->count - 1] == r->config.end_ids[i]) {
+            return "begins anew: the last one ends it";
+        }
+    }
+    if (!tokens_allowed(r, slot, end, r->config.resume ? r->config.max_staleness : 0, reason)) {
+        return "begins anew: their policy has gone";
+    }
+    take_tokens(&r->slots[slot], end);
+    return NULL;
+}
+
+/* Says in `reason` what becomes of the tokens of an attempt that was cut. */
+static void keep_or_drop(Rollout *r, int slot, const RolloutAttemptEnd *end, char reason[96])
+{
+    const char *why = end->count > 0 ? keep_tokens(r, slot, end) : "";
+    if (why) {
+        drop_tokens(&r->slots[slot]);
+    }
+    if (end->count > 0) {
+        size_t n = strnlen(reason, 44);
+        (void)str_format(reason + n, 96 - n, "; %zu tokens, %s", end->count,
+                         why ? why : "goes on from them");
+    }
+}
+
+static void accept_sample(Rollout *r, int slot, const RolloutAttemptEnd *end)
+{
+    Slot *s = &r->slots[slot];
+    s->place = PLACE_ACCEPTED;
+    take_tokens(s, end);
     s->finish = known_finish(end->finish);
     r->accepted++;
     log_fate(r, slot, FATE_ACCEPTED, "");
@@ -393,9 +433,11 @@ void rollout_attempt_end(Rollout *r, const RolloutAttemptEnd *end, int64_t now_u
     } else if (!end->whole) {
         const bool told = end->finish && strcmp(end->finish, "abort") == 0;
         (void)str_format(reason, sizeof reason, "%s", end->finish ? end->finish : "lost");
+        keep_or_drop(r, slot, end, reason);
         log_fate(r, slot, told ? FATE_ABORTED : FATE_LOST, reason);
         again(r, slot, end, reason, now_us);
-    } else if (!admissible(r, end, reason)) {
+    } else if (!admissible(r, slot, end, reason)) {
+        drop_tokens(&r->slots[slot]);
         log_fate(r, slot, FATE_REFUSED, reason);
         again(r, slot, end, reason, now_us);
     } else {
@@ -430,6 +472,45 @@ void rollout_gate(Rollout *r, bool open, int64_t now_us)
 {
     r->gate_open = open;
     pump(r, now_us);
+}
+
+RolloutChange rollout_policy(Rollout *r, int64_t version)
+{
+    RolloutChange change = {0, 0};
+    trail_add(&r->trail, version);
+    for (int i = 0; i < r->fresh; i++) {
+        Slot *s = &r->slots[i];
+        if (s->place != PLACE_WAITING || s->count == 0) {
+            continue;
+        }
+        char reason[96];
+        SpanRule rule = {.trail = &r->trail, .kept = s->count,
+                         .max_age = r->config.resume ? r->config.max_staleness : 0};
+        if (spans_allowed(&rule, s->spans, s->span_count, s->count, reason)) {
+            change.go_on++;
+        } else {
+            change.anew++;
+            drop_tokens(s);
+        }
+    }
+    return change;
+}
+
+bool rollout_survives(const Rollout *r, int64_t version)
+{
+    const bool other = version != trail_newest(&r->trail);
+    for (int i = 0; i < r->fresh; i++) {
+        const Slot *s = &r->slots[i];
+        const bool accepted = s->place == PLACE_ACCEPTED || s->place == PLACE_SCORED;
+        for (size_t k = 0; accepted && k < s->span_count; k++) {
+            int age = s->spans[k].policy_version == version
+                          ? 0 : trail_age(&r->trail, s->spans[k].policy_version) + other;
+            if (age > r->config.max_staleness) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 void rollout_tick(Rollout *r, int64_t now_us)
@@ -479,6 +560,25 @@ int rollout_wanted(const Rollout *r)
 bool rollout_complete(const Rollout *r)
 {
     return r->done;
+}
+
+int64_t rollout_batch_policy(const Rollout *r)
+{
+    return trail_newest(&r->trail);
+}
+
+bool rollout_kept(const Rollout *r, int64_t sample, RolloutSample *out)
+{
+    int slot = slot_of(r, sample);
+    const Slot *s = slot >= 0 ? &r->slots[slot] : NULL;
+    if (!s || s->place != PLACE_RUNNING || s->count == 0) {
+        return false;
+    }
+    *out = (RolloutSample){.sample = sample, .attempt = s->attempt, .ids = s->ids,
+                           .logprobs = s->logprobs, .count = s->count, .spans = s->spans,
+                           .span_count = s->span_count,
+                           .text = {s->text, s->text_bytes}};
+    return true;
 }
 
 int64_t rollout_last_sample(const Rollout *r)
