@@ -22,6 +22,7 @@ struct Diagnose {
     Open *open;
     int open_count, open_capacity;
     int64_t split_since_us; /* engines disagree since; 0: they do not */
+    int64_t tail_since_us;  /* only the last few samples are left since; 0: not so */
     DiagAction *actions;
     int head, count, capacity;
 };
@@ -247,18 +248,23 @@ static void tail_raise(Diagnose *d, const DiagPicture *p, double age)
                      (long long)p->oldest_step, (long long)p->oldest_sample,
                      p->oldest_where ? p->oldest_where : "no engine yet", age,
                      (long long)p->oldest_tokens, p->sample_median_s, left);
-    raise(d, DIAG_TAIL, engine, warn ? SEVERITY_WARN : SEVERITY_INFO, p->oldest_started_us, text);
+    raise(d, DIAG_TAIL, engine, warn ? SEVERITY_WARN : SEVERITY_INFO, d->tail_since_us, text);
 }
 
 static void rule_rollout(Diagnose *d, const DiagPicture *p)
 {
     bool generating = p->phase == PHASE_GENERATE || p->phase == PHASE_EVAL;
-    if (!generating || p->want == 0 || p->paused) {
+    bool on = generating && p->want > 0 && !p->paused;
+    int64_t few = p->want / 20 > 1 ? p->want / 20 : 1; /* at most 5 % left */
+    bool tail = on && p->left > 0 && p->left <= few;
+    if (!tail || d->tail_since_us == 0) {
+        d->tail_since_us = tail ? p->now_us : 0;
+    }
+    if (!on) {
         return;
     }
     char text[DIAG_TEXT];
-    int64_t few = p->want / 20 > 1 ? p->want / 20 : 1; /* at most 5 % left */
-    if (p->left > 0 && p->left <= few && p->oldest_started_us > 0 && p->sample_median_s > 0) {
+    if (tail && p->oldest_started_us > 0 && p->sample_median_s > 0) {
         double age = seconds_since(p, p->oldest_started_us);
         if (age > 1.5 * p->sample_median_s && age > 5.0) {
             tail_raise(d, p, age);

@@ -140,14 +140,17 @@ static void test_tail(void)
     p.want = 48;
     p.left = 2;
     p.in_flight = 2;
-    p.oldest_started_us = 90 * S;
+    p.oldest_started_us = 99 * S;
+    p.sample_median_s = 2.0;
+    diagnose_tick(d, &p); /* few are left from here on, and it is nothing yet */
+    CHECK_STR(next(d), "");
+    p.now_us = 109 * S;
     p.oldest_step = 9;
     p.oldest_sample = 311;
     p.oldest_tokens = 10;
     p.cap_tokens = 50;
     p.oldest_engine = 3;
     p.oldest_where = "eng-02";
-    p.sample_median_s = 2.0;
     p.phase_median_s = 2.4;
     p.phase_closed = 2; /* no history: no warning */
     DiagAction action;
@@ -157,6 +160,7 @@ static void test_tail(void)
               "2 of 48 left; oldest: sample 9/311 on eng-02 for 10 s, 10 tokens (median 2.0 s), "
               "up to 40 s to go; slow, not stuck");
     CHECK_I64(action.engine, 3);
+    CHECK_I64(action.onset_us, 100 * S);
     CHECK(action.severity == SEVERITY_INFO);
     p.phase_closed = 3;
     p.now_us += 2 * S;
