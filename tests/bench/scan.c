@@ -2,65 +2,15 @@
  * scanner with every check of the client, against memchr over the same bytes in the same turn. memchr
  * is run twice: once for a byte that is not there, which is the speed of the memory, and from comma to
  * comma, which is what any reader of numbers has to find at least. */
-#include "core/base/mem.h"
-#include "core/base/rng.h"
 #include "core/fleet/generate.h"
+#include "tests/bench/reply_bytes.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { TURNS = 9, VOCAB = 151936 };
-
-/* The shortest decimal that gives the same double, as Python and orjson print it. */
-static void add_number(Text *out, double value)
-{
-    char text[40];
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) {
-            break;
-        }
-    }
-    text_add_c(out, text);
-}
-
-/* Log-probs as a model gives them: many next to 0, few below -10, each a float in a double. */
-static double draw_logprob(Rng *rng)
-{
-    double u = rng_unit(rng) + 1e-9;
-    return (double)(float)-exp(-4.0 + 6.0 * u);
-}
-
-static void make_reply(Text *out, int tokens)
-{
-    Rng rng;
-    int32_t *ids = xcalloc((size_t)tokens, sizeof *ids);
-    rng_seed(&rng, 8192);
-    text_init(out, (size_t)64 << 20);
-    text_add_c(out, "{\"text\":\"");
-    for (int i = 0; i < tokens; i++) {
-        ids[i] = (int32_t)(rng_u64(&rng) % VOCAB);
-        text_add_c(out, i % 17 ? " tok" : "\\n");
-    }
-    text_add_c(out, "\",\"output_ids\":[");
-    for (int i = 0; i < tokens; i++) {
-        text_addf(out, i ? ",%d" : "%d", ids[i]);
-    }
-    text_addf(out, "],\"meta_info\":{\"id\":\"bench\",\"finish_reason\":{\"type\":\"length\","
-              "\"length\":%d},\"prompt_tokens\":5,\"weight_version\":\"11\",\"num_retractions\":0,"
-              "\"input_token_logprobs\":[],\"output_token_logprobs\":[", tokens);
-    for (int i = 0; i < tokens; i++) {
-        text_add_c(out, i ? ",[" : "[");
-        add_number(out, draw_logprob(&rng));
-        text_addf(out, ",%d,null]", ids[i]);
-    }
-    text_addf(out, "],\"reasoning_tokens\":0,\"completion_tokens\":%d,\"cached_tokens\":0,"
-              "\"cached_tokens_details\":null,\"dp_rank\":null,\"e2e_latency\":1.25}}", tokens);
-    free(ids);
-}
+enum { TURNS = 9 };
 
 /* CPU time: other load on the machine must not count. */
 static double cpu_s(void)
@@ -75,7 +25,7 @@ static double scan_s(Str reply, int tokens, int repeats)
     double from = cpu_s();
     for (int i = 0; i < repeats; i++) {
         GenerateResult result;
-        GenerateScan *scan = generate_scan_new(VOCAB, (size_t)tokens);
+        GenerateScan *scan = generate_scan_new(REPLY_VOCAB, (size_t)tokens);
         Err err = generate_scan_event(scan, reply, NULL);
         generate_scan_result(scan, &result);
         if (err || result.end != GENERATE_LENGTH || result.count != (size_t)tokens) {
@@ -119,7 +69,8 @@ static void measure(int tokens)
     double commas[TURNS];
     double ratio[TURNS];
     Text reply;
-    make_reply(&reply, tokens);
+    text_init(&reply, (size_t)64 << 20);
+    make_reply(&reply, tokens, "bench", 5);
     const int repeats = (64 << 20) / (int)reply.n / 4;
     for (int i = 0; i < TURNS; i++) {
         scan[i] = scan_s(text_str(&reply), tokens, repeats);
