@@ -213,7 +213,8 @@ static void send_probe(Fleet *fleet, int index, ProbeKind kind)
     ProbeCtx *ctx = xcalloc(1, sizeof *ctx);
     *ctx = (ProbeCtx){fleet, index, kind, slot->epoch, clock_mono_us()};
     EngineCall call = {.kind = call_of_probe(kind),
-                       .timeout_ms = probe_timeout_ms(&fleet->config.probe, kind)};
+                       .timeout_ms = probe_timeout_ms(&slot->probe, &fleet->config.probe, kind,
+                                                      ctx->sent_us)};
     Fault fault = {0};
     if (engine_call(fleet->probe_client, slot->base_url,
                     engine_call_key(call.kind, fleet->bearer, fleet->admin), &call, on_probe, ctx,
@@ -286,7 +287,7 @@ static void tick_frontend(Fleet *fleet, int64_t now_us)
         return;
     }
     char *url = xasprintf("%s/health", f->url);
-    int64_t bound = probe_timeout_ms(&fleet->config.probe, PROBE_FRONTEND);
+    int64_t bound = probe_timeout_ms(NULL, &fleet->config.probe, PROBE_FRONTEND, now_us);
     HttpRequestSpec request = {.method = "GET", .url = url, .idempotent = true, .total_ms = bound,
                                .silence_ms = -1, .connect_ms = bound, .max_body = 4 << 20,
                                .on_done = on_frontend_done, .user = fleet};
@@ -598,6 +599,19 @@ void fleet_note_tokens(Fleet *fleet, int index)
     if (!slot->removed) {
         ProbeVerdict verdict = probe_tokens(&slot->probe, &fleet->config.probe, clock_mono_us());
         take_verdict(fleet, index, before, &verdict);
+    }
+}
+
+void fleet_note_flows(Fleet *fleet)
+{
+    for (int i = 0; i < fleet->count; i++) {
+        Slot *slot = &fleet->slots[i];
+        if (!slot->removed) {
+            EngineState before = slot_state(slot);
+            ProbeVerdict verdict = probe_flows(&slot->probe, &fleet->config.probe,
+                                               clock_mono_us());
+            take_verdict(fleet, i, before, &verdict);
+        }
     }
 }
 

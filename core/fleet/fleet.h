@@ -61,6 +61,9 @@ bool fleet_listed(const Fleet *fleet, int index);
  * best evidence of life there is. O(1); fleet_find gives -1 for an address nobody has. */
 void fleet_note_tokens(Fleet *fleet, int index);
 int fleet_find(const Fleet *fleet, const char *address);
+/* Every stream of the run moved in the last second, and a frontend of others does not say where
+ * each runs: evidence for all that had requests. O(engines), meant for once a second. */
+void fleet_note_flows(Fleet *fleet);
 
 /* FLUSH is refused (ERR_STATE) while the last pause of the engine was a retract: its KV is in use.
  * A control call; a reply from another incarnation than the one it was sent to is dropped and

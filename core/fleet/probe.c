@@ -10,6 +10,11 @@ enum {
     BUSY_PROGRESS_US = 30 * 1000000,   /* incidents #8: work seen this recently is life */
     DOUBT_US = 1500000,                /* one dropped connection does not change the picture */
     TOKENS_US = 200000,
+    LATE_FACTOR = 4,         /* so many times its latest answer is waited for … */
+    LATE_HALF_US = 10000000,
+    PATIENCE_US = 10000000,  /* … at most this long */
+    FLOW_US = 2000000,       /* a look at the streams is evidence for so long */
+    SLEPT_US = 1000000,      /* asked for the first time in so long: we were not there */
     SLOW_LOOKS = 2 /* one late answer is no slow engine */
 };
 
@@ -20,22 +25,6 @@ ProbeSettings probe_settings_default(void)
                            .refused_limit = 3, .stuck_ms = 20000, .calm_ms = 1000};
 }
 
-int64_t probe_timeout_ms(const ProbeSettings *settings, ProbeKind kind)
-{
-    switch (kind) {
-    case PROBE_PING:
-    case PROBE_LOADS: return settings->dead_ms;
-    case PROBE_FRONTEND: /* nothing else asks it: silence counts from the probe before */
-        return settings->dead_ms > 2 * settings->ping_ms ? settings->dead_ms - settings->ping_ms
-                                                         : settings->dead_ms / 2;
-    case PROBE_HEALTH: return 22000; /* the engine itself takes up to 20 s */
-    case PROBE_MODEL:
-    case PROBE_SERVER:
-    case PROBE_METRICS: break;
-    }
-    return 5000;
-}
-
 void probe_init(ProbeState *p, int64_t now_us)
 {
     memset(p, 0, sizeof *p);
@@ -43,6 +32,50 @@ void probe_init(ProbeState *p, int64_t now_us)
     p->since_us = now_us;
     p->reported_version = -1;
     p->doubted = true;
+}
+
+/* ---- silence ------------------------------------------------------------------------------ */
+
+static int64_t late_now(const ProbeState *p, int64_t now_us)
+{
+    const int64_t halvings = (now_us - p->late_at_us) / LATE_HALF_US;
+    return halvings < 40 ? p->late_us >> halvings : 0;
+}
+
+static void note_late(ProbeState *p, int64_t took_us, int64_t now_us)
+{
+    const int64_t most_us = PATIENCE_US / LATE_FACTOR;
+    took_us = took_us < most_us ? took_us : most_us;
+    if (took_us >= late_now(p, now_us)) {
+        p->late_us = took_us;
+        p->late_at_us = now_us;
+    }
+}
+
+/* The silence after which it is dead: longer where evidence says that it only is late. */
+static int64_t patience_us(const ProbeState *p, const ProbeSettings *s, int64_t now_us)
+{
+    const int64_t dead_us = s->dead_ms * 1000;
+    const bool flows = p->flow_us > 0 && now_us - p->flow_us < FLOW_US;
+    int64_t late_us = flows ? PATIENCE_US : LATE_FACTOR * late_now(p, now_us);
+    late_us = late_us < PATIENCE_US ? late_us : PATIENCE_US;
+    return p->cut_off || late_us < dead_us ? dead_us : late_us;
+}
+
+int64_t probe_timeout_ms(const ProbeState *p, const ProbeSettings *s, ProbeKind kind,
+                         int64_t now_us)
+{
+    switch (kind) {
+    case PROBE_PING:
+    case PROBE_LOADS: return p ? patience_us(p, s, now_us) / 1000 : s->dead_ms;
+    case PROBE_FRONTEND: /* nothing else asks it: silence counts from the probe before */
+        return s->dead_ms > 2 * s->ping_ms ? s->dead_ms - s->ping_ms : s->dead_ms / 2;
+    case PROBE_HEALTH: return 22000; /* the engine itself takes up to 20 s */
+    case PROBE_MODEL:
+    case PROBE_SERVER:
+    case PROBE_METRICS: break;
+    }
+    return 5000;
 }
 
 /* ---- judging ------------------------------------------------------------------------------ */
@@ -89,6 +122,7 @@ static Judged judge(const ProbeState *p, const ProbeSettings *s, int64_t now_us)
 {
     Judged j = {ENGINE_UP, ""};
     const int64_t silence = now_us - p->last_ok_us;
+    const int64_t patience = patience_us(p, s, now_us);
     if (p->exited) {
         j.state = ENGINE_DEAD;
         (void)str_format(j.reason, sizeof j.reason, "%s", p->last_error);
@@ -100,10 +134,17 @@ static Judged judge(const ProbeState *p, const ProbeSettings *s, int64_t now_us)
         j.state = ENGINE_DEAD;
         (void)str_format(j.reason, sizeof j.reason, "connection %s %d times", p->last_error,
                          p->refused_in_row);
-    } else if (silence >= s->dead_ms * 1000) {
+    } else if (silence >= patience) {
         j.state = ENGINE_DEAD;
         (void)str_format(j.reason, sizeof j.reason, "no answer for %.1f s%s%s", seconds(silence),
                          p->last_error[0] ? ", last " : "", p->last_error);
+    } else if (silence >= s->stale_ms * 1000 && patience > s->dead_ms * 1000) {
+        const bool held = p->held_fenced || p->held_loading || p->held_paused;
+        j.state = held ? ENGINE_STALE : ENGINE_SLOW;
+        (void)str_format(j.reason, sizeof j.reason, "no answer for %.1f s, waited for up to "
+                         "%.1f s: %s", seconds(silence), seconds(patience),
+                         now_us - p->flow_us < FLOW_US ? "every stream moves"
+                                                       : "its answers were late before");
     } else if (silence >= s->stale_ms * 1000) {
         j.state = ENGINE_STALE;
         (void)str_format(j.reason, sizeof j.reason, "no answer for %.1f s", seconds(silence));
@@ -220,6 +261,8 @@ static void note_failure(ProbeState *p, const EngineAnswer *a, int64_t now_us)
         return; /* our own doing */
     }
     (void)str_format(p->last_error, sizeof p->last_error, "%s", a->outcome);
+    p->cut_off = a->end == HTTP_END_TIMEOUT_CONNECT || a->end == HTTP_END_NAME
+                 || a->end == HTTP_END_REFUSED;
     if (a->end == HTTP_END_REFUSED || a->end == HTTP_END_RESET || a->end == HTTP_END_NAME) {
         p->refused_in_row++;
         p->was_refused = p->was_refused || a->end == HTTP_END_REFUSED;
@@ -237,6 +280,7 @@ static void begin_incarnation(ProbeState *p, int64_t now_us)
     p->last_progress_us = now_us;
     p->health_bad = false;
     p->slow_in_row = 0;
+    p->late_us = p->flow_us = 0; /* how another process was says nothing of this one */
     p->due_us[PROBE_MODEL] = 0;
 }
 
@@ -291,9 +335,13 @@ static bool note_figures(ProbeState *p, const EngineAnswer *a, int64_t now_us)
 static bool note_reply(ProbeState *p, const ProbeSettings *s, ProbeKind kind,
                        const EngineAnswer *a, int64_t now_us)
 {
+    const bool silent = p->last_ok_us > 0 && now_us - p->last_ok_us >= s->stale_ms * 1000;
+    if (kind != PROBE_HEALTH) { /* that one takes its time */
+        note_late(p, silent && !p->cut_off ? now_us - p->last_ok_us : a->took_us, now_us);
+    }
     p->last_ok_us = now_us;
     p->refused_in_row = 0;
-    p->exited = false;
+    p->exited = p->cut_off = false;
     if (kind == PROBE_PING || kind == PROBE_LOADS) {
         p->last_took_us = a->took_us;
         p->slow_in_row = a->took_us >= s->stale_ms * 1000 ? p->slow_in_row + 1 : 0;
@@ -351,8 +399,22 @@ ProbeVerdict probe_tokens(ProbeState *p, const ProbeSettings *s, int64_t now_us)
     return settle(p, s, now_us);
 }
 
+ProbeVerdict probe_flows(ProbeState *p, const ProbeSettings *s, int64_t now_us)
+{
+    p->flow_us = p->known_running && p->last_running > 0 ? now_us : p->flow_us;
+    return settle(p, s, now_us);
+}
+
 ProbeVerdict probe_tick(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 {
+    const int64_t slept_us = p->tick_us > 0 ? now_us - p->tick_us : 0;
+    if (slept_us >= SLEPT_US && p->last_ok_us > 0) {
+        p->last_ok_us += slept_us; /* answers that came meanwhile are not read yet */
+        p->last_ok_us = p->last_ok_us < now_us ? p->last_ok_us : now_us;
+        p->last_progress_us += slept_us;
+        note_late(p, slept_us, now_us);
+    }
+    p->tick_us = now_us;
     return settle(p, s, now_us);
 }
 

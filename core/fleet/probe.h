@@ -5,7 +5,14 @@
  * STARTING: no answer yet, or it answers and who it is has not been read. STALE, DEAD: no reply of
  * any kind for so long, or refused so often. STUCK: it holds requests and makes no token, or its
  * generation health fails while nothing moves. BUSY: that health fails while tokens come (a long
- * prefill does that; incidents #8). SLOW: it answers, later than stale_ms. */
+ * prefill does that; incidents #8). SLOW: it answers, later than stale_ms.
+ *
+ * Silence alone is read against what the engine was like before: one that answered within
+ * milliseconds is DEAD after dead_ms, a starved one is SLOW, and waited for longer, while there is
+ * evidence that it lives: its answers were late already (four times the latest of the last
+ * seconds), it came back from a silence as the same process, or every stream of the run moves.
+ * Where not even a connection is made, none of this counts. Time in which the prober itself did
+ * not run is nobody's silence. */
 #ifndef ROLLTOP_FLEET_PROBE_H
 #define ROLLTOP_FLEET_PROBE_H
 
@@ -21,8 +28,6 @@ typedef struct ProbeSettings {
     int64_t calm_ms;   /* SLOW, BUSY and STUCK are over after good evidence for this long only */
 } ProbeSettings;
 ProbeSettings probe_settings_default(void); /* loads and ping 500 ms, dead within 3 s */
-/* Bound of one probe of this kind: never so short that a slow answer would count as none. */
-int64_t probe_timeout_ms(const ProbeSettings *settings, ProbeKind kind);
 
 typedef struct ProbeState {
     EngineState state;
@@ -45,6 +50,10 @@ typedef struct ProbeState {
     int64_t calm_us;    /* since when everything looks well again; 0: it does not */
     int slow_in_row;    /* answers in a row later than stale_ms */
     int64_t last_took_us;
+    int64_t late_us, late_at_us; /* the latest answer not long ago, and when: halves in 10 s */
+    int64_t flow_us;    /* when every stream of the run moved last; 0 never */
+    int64_t tick_us;    /* when this machine was asked last */
+    bool cut_off;       /* the last probe that failed did not get as far as a connection */
     char last_error[96]; /* outcome of the last probe that failed */
 } ProbeState;
 
@@ -55,6 +64,10 @@ typedef struct ProbeVerdict {
 } ProbeVerdict;
 
 void probe_init(ProbeState *probe, int64_t now_us);
+/* Bound of one probe of this kind: never so short that a slow answer would count as none. `probe`
+ * may be NULL (the frontend's). */
+int64_t probe_timeout_ms(const ProbeState *probe, const ProbeSettings *settings, ProbeKind kind,
+                         int64_t now_us);
 /* Kinds to send now, as a bit set (1u << ProbeKind); marks them in flight. */
 unsigned probe_due(ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
 ProbeVerdict probe_answer(ProbeState *probe, const ProbeSettings *settings, ProbeKind kind,
@@ -62,6 +75,9 @@ ProbeVerdict probe_answer(ProbeState *probe, const ProbeSettings *settings, Prob
 ProbeVerdict probe_tick(ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
 /* Tokens of this engine arrived on a stream: it lives and works, whatever its probes say. */
 ProbeVerdict probe_tokens(ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
+/* Every stream of the run moved just now, and nobody says where each runs: whoever had requests at
+ * its last answer works on them, so its silence is one of the HTTP server. */
+ProbeVerdict probe_flows(ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
 /* A local engine's process ended: DEAD now, whatever the last probes said. */
 ProbeVerdict probe_exit(ProbeState *probe, const char *how, int64_t now_us);
 /* The control plane's own word: paused, loading, fenced. */

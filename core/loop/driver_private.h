@@ -310,6 +310,7 @@ void driver_rollout_cancel(Driver *d);
 void driver_rollout_engine_lost(Driver *d, int engine);
 bool driver_rollout_abort_sample(Driver *d, int64_t sample);
 int driver_rollout_on_engine(Driver *d, int engine); /* attempts in flight there */
+void driver_rollout_flows(Driver *d, int64_t now_us); /* once a second: do all streams move? */
 void driver_update_gate(Driver *d);
 void driver_job_free(RolloutJob *job);
 

@@ -432,6 +432,25 @@ int driver_rollout_on_engine(Driver *d, int engine)
     return count;
 }
 
+/* A frontend of others does not say where a stream runs; when all of them move, nobody that had
+ * requests stands still. One that waits for its first token says nothing good. */
+void driver_rollout_flows(Driver *d, int64_t now_us)
+{
+    enum { MOVED_US = 1000000 };
+    RolloutJob *job = d->local.frontend ? NULL : running(d);
+    int64_t samples = job ? (int64_t)job->group_count * job->per_group : 0;
+    int moving = 0, still = 0;
+    for (int64_t i = 0; i < samples; i++) {
+        const Attempt *a = &job->attempts[i];
+        int64_t since_us = a->moved_us > 0 ? a->moved_us : a->started_us;
+        moving += a->generation && a->moved_us > 0 && now_us - since_us < MOVED_US;
+        still += a->generation && now_us - since_us >= MOVED_US;
+    }
+    if (moving > 0 && still == 0) {
+        fleet_note_flows(d->fleet);
+    }
+}
+
 bool driver_rollout_abort_sample(Driver *d, int64_t sample)
 {
     RolloutJob *job = running(d);

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 
-typedef enum Mood { HEALTHY, KILLED, FROZEN, STUCK_SCHEDULER, SLOW_ANSWERS, NO_ROUTES } Mood;
+typedef enum Mood { HEALTHY, KILLED, FROZEN, STUCK_SCHEDULER, SLOW_ANSWERS, NO_ROUTES, HOST_GONE }
+    Mood;
 
 /* An engine as its probes see it, and the driver around the machine. */
 typedef struct World {
@@ -18,6 +19,7 @@ typedef struct World {
     bool health_fails;
     bool swapped;   /* another process took the port: each pooled connection is gone */
     double tokens_per_s;
+    int64_t slow_us; /* an answer of SLOW_ANSWERS */
     struct { bool flying; int64_t sent, lands; Mood mood; } flight[8];
     int changes, incarnations, sent[8];
     EngineState last;
@@ -31,6 +33,7 @@ static World *world_new(void)
     w->now = 50 * 1000000;
     w->identity = "100/1";
     w->version = 3;
+    w->slow_us = 2200000;
     probe_init(&w->p, w->now);
     w->last = w->p.state;
     return w;
@@ -63,8 +66,10 @@ static void land(World *w, ProbeKind kind)
     if (w->flight[kind].mood == KILLED) {
         a.end = HTTP_END_REFUSED;
         a.err = ERR_NET;
-    } else if (w->flight[kind].mood == FROZEN) {
-        a.end = HTTP_END_TIMEOUT_TOTAL;
+    } else if (w->flight[kind].mood == FROZEN || w->flight[kind].mood == HOST_GONE
+               || a.took_us >= probe_timeout_ms(&w->p, &w->s, kind, w->now) * 1000) {
+        a.end = w->flight[kind].mood == HOST_GONE ? HTTP_END_TIMEOUT_CONNECT
+                                                  : HTTP_END_TIMEOUT_TOTAL;
         a.err = ERR_TIMEOUT;
     } else if (kind == PROBE_HEALTH && (w->health_fails || w->mood == STUCK_SCHEDULER)) {
         a.err = ERR_PEER;
@@ -107,10 +112,12 @@ static void run(World *w, int64_t ms)
         unsigned due = probe_due(&w->p, &w->s, w->now);
         for (int k = 0; k < 8; k++) {
             if (due & 1u << k) {
-                int64_t takes = w->mood == KILLED ? 0 : w->mood == SLOW_ANSWERS ? 2200000 : 1000;
+                int64_t takes = w->mood == KILLED ? 0 : w->mood == SLOW_ANSWERS ? w->slow_us : 1000;
                 takes = k == PROBE_HEALTH && w->mood == HEALTHY && !w->health_fails ? 1000000
                                                                                   : takes;
-                takes = w->mood == FROZEN ? probe_timeout_ms(&w->s, (ProbeKind)k) * 1000 : takes;
+                takes = w->mood == HOST_GONE ? 2000000 : takes;
+                int64_t bound = probe_timeout_ms(&w->p, &w->s, (ProbeKind)k, w->now) * 1000;
+                takes = w->mood == FROZEN ? bound : takes;
                 takes = k == PROBE_HEALTH && (w->health_fails || w->mood == STUCK_SCHEDULER)
                             ? 20000000 : takes;
                 CHECK(!w->flight[k].flying); /* one of a kind at a time */
@@ -314,6 +321,99 @@ static void a_busy_engine_is_not_dead(void)
         verdict(w, probe_tokens(&w->p, &w->s, w->now));
         CHECK(w->p.state != ENGINE_DEAD && w->p.state != ENGINE_STALE);
     }
+    CHECK(until(w, ENGINE_DEAD, 15000) <= 10500); /* it was late for so long: waited for */
+    free(w);
+}
+
+static void never_dead_for(World *w, int64_t ms, bool flows)
+{
+    for (int64_t i = 0; i < ms / 100; i++) {
+        run(w, 100);
+        if (flows) {
+            verdict(w, probe_flows(&w->p, &w->s, w->now));
+        }
+        CHECK(w->p.state != ENGINE_DEAD);
+    }
+}
+
+/* A machine with a load of 20: answers come late, and later still. That is no death, and what was
+ * late before is waited for; but not for ever, and not where no connection is made. */
+static void a_starved_engine_is_slow_not_dead(void)
+{
+    for (int i = 0; i < 3; i++) {
+        World *w = world_up();
+        w->mood = SLOW_ANSWERS;
+        w->slow_us = 900000;
+        run(w, 8000);
+        w->slow_us = 3300000; /* above dead_ms */
+        never_dead_for(w, 60000, false);
+        CHECK_I64(w->p.state, ENGINE_SLOW);
+        w->mood = i == 0 ? HEALTHY : i == 1 ? FROZEN : HOST_GONE;
+        if (i == 0) {
+            CHECK(until(w, ENGINE_UP, 20000) <= 15000);
+            run(w, 30000);
+            w->mood = FROZEN; /* well for half a minute: silence is believed at once again */
+        }
+        CHECK(until(w, ENGINE_DEAD, 20000) <= (i == 0 ? 3000 : i == 1 ? 13500 : 8000));
+        free(w);
+    }
+}
+
+/* All at once, with nothing to tell it from a frozen one but the streams of the run. */
+static void streams_that_move_are_life(void)
+{
+    World *w = world_up();
+    w->mood = SLOW_ANSWERS;
+    w->slow_us = 5000000;
+    never_dead_for(w, 60000, true);
+    CHECK_I64(w->p.state, ENGINE_SLOW);
+    free(w);
+    w = world_up(); /* and without them it is dead once: then it is known to be late */
+    w->mood = SLOW_ANSWERS;
+    w->slow_us = 2500000;
+    until(w, ENGINE_DEAD, 5000);
+    w->mood = HEALTHY;
+    run(w, 3000);
+    w->mood = SLOW_ANSWERS;
+    w->slow_us = 4000000;
+    never_dead_for(w, 12000, false);
+    CHECK_I64(w->incarnations, 1);
+    free(w);
+    w = world_up(); /* streams that stop with it say so */
+    w->mood = FROZEN;
+    never_dead_for(w, 1000, true);
+    CHECK(until(w, ENGINE_DEAD, 5000) <= 3000);
+    free(w);
+    w = world_up(); /* somebody else's streams do not keep a frozen one alive */
+    w->mood = FROZEN;
+    never_dead_for(w, 9000, true);
+    for (int i = 0; i < 20 && w->p.state != ENGINE_DEAD; i++) {
+        run(w, 100);
+        verdict(w, probe_flows(&w->p, &w->s, w->now));
+    }
+    CHECK_I64(w->p.state, ENGINE_DEAD);
+    free(w);
+    w = world_up(); /* an idle engine has no part in them */
+    w->running = 0;
+    run(w, 2000);
+    w->mood = FROZEN;
+    for (int i = 0; i < 30; i++) {
+        run(w, 100);
+        verdict(w, probe_flows(&w->p, &w->s, w->now));
+    }
+    CHECK_I64(w->p.state, ENGINE_DEAD);
+    free(w);
+}
+
+/* The prober was stopped, or its machine slept: what was not looked at is no silence. */
+static void our_own_absence_is_nobody_s_silence(void)
+{
+    World *w = world_up();
+    int before = w->changes;
+    w->now += 45000000;
+    run(w, 5000);
+    CHECK_I64(w->changes, before);
+    w->mood = KILLED;
     CHECK(until(w, ENGINE_DEAD, 5000) <= 3000);
     free(w);
 }
@@ -406,6 +506,9 @@ int main(void)
     RUN(one_dropped_connection_changes_nothing);
     RUN(health_that_lies_is_stuck);
     RUN(a_busy_engine_is_not_dead);
+    RUN(a_starved_engine_is_slow_not_dead);
+    RUN(streams_that_move_are_life);
+    RUN(our_own_absence_is_nobody_s_silence);
     RUN(what_we_hold_is_not_judged);
     RUN(the_parent_knows_first);
     RUN(without_an_identity_counters_tell);
