@@ -84,6 +84,7 @@ static int end_second(Writer *w)
     }
     if (key) {
         w->key_bucket = w->second / KEY_SECONDS;
+        rollup_key(&w->rollup, &w->engines, w->tokens, w->second);
     }
     return rc;
 }
@@ -99,6 +100,7 @@ static int note_time(Writer *w, int64_t t_us)
         if (w->second >= 0) {
             rc = end_second(w);
         }
+        rc = rc == SQLITE_OK ? rollup_second(&w->rollup, &w->db, &w->words, second) : rc;
         w->second = second;
     }
     if (t_us > w->last_us) {
@@ -134,6 +136,7 @@ static int go_back(Writer *w, int64_t t_us)
         acc->counter_us = at_most(acc->counter_us, t_us);
         acc->dirty = true;
     }
+    rc = rc == SQLITE_OK ? rollup_second(&w->rollup, &w->db, &w->words, t_us / SECOND_US) : rc;
     w->second = t_us / SECOND_US;
     w->key_bucket = -1; /* the next tick is a key: it says all anew */
     w->last_us = t_us;
@@ -282,6 +285,7 @@ static int apply_probe(Writer *w, const ProbeFact *f)
     if (rc == SQLITE_OK) {
         w->probe = sqlite3_last_insert_rowid(w->db.handle);
         w->tokens += acc_probe(acc_find(&w->engines, f->engine), f, outcome == WORD_OK);
+        rollup_probe(&w->rollup, f, outcome == WORD_OK);
     }
     return rc;
 }
@@ -498,7 +502,10 @@ static int apply_metric(Writer *w, const MetricFact *f)
     bind_i64(&b, name);
     bind_double(&b, f->value);
     int rc = bind_run(&b);
-    w->metric = rc == SQLITE_OK ? sqlite3_last_insert_rowid(w->db.handle) : w->metric;
+    if (rc == SQLITE_OK) {
+        w->metric = sqlite3_last_insert_rowid(w->db.handle);
+        rc = rollup_metric(&w->rollup, &w->db, f->engine, name, f->step, f->value);
+    }
     return rc;
 }
 
@@ -577,12 +584,13 @@ Err writer_load(Writer *w, Fault *fault)
     if (tick.found && w->second <= tick.second) {
         w->second = tick.second + 1;
     }
-    return err;
+    return err ? err : rollup_load(&w->rollup, &w->db, w->second, fault);
 }
 
 void writer_free(Writer *w)
 {
     acc_free(&w->engines);
+    rollup_free(&w->rollup);
     flight_free(&w->flights);
     free(w->places);
     w->places = NULL;

@@ -5,6 +5,7 @@
 
 #include "store/blob.h"
 #include "store/fact.h"
+#include "store/rollup.h"
 #include "store/tick.h"
 #include "store/words.h"
 
@@ -16,6 +17,7 @@ typedef struct Writer {
     FlightList flights;    /* open attempts, in no order */
     uint32_t *places;      /* of a sample in flights, plus one; by hash */
     size_t place_capacity; /* power of two */
+    Rollup rollup;         /* the open minute */
     double tokens;         /* of all engines */
     int64_t second;        /* the open one; -1: none yet */
     int64_t key_bucket;    /* ten-second bucket of the newest key tick; -1 none */

@@ -50,7 +50,7 @@ static const char *rc_hint(int rc)
     case SQLITE_CANTOPEN:
         return "check that the file and its directory exist and may be opened";
     case SQLITE_CORRUPT:
-        return "the file is damaged or cut short; `sqlite3 FILE .recover` saves what is readable";
+        return "the file is damaged or cut short; `rolltop log salvage FILE NEW` saves the rest";
     case SQLITE_NOTADB:
         return "name a log that rolltop wrote";
     case SQLITE_BUSY:
@@ -137,6 +137,51 @@ Err db_open_write(Db *db, const char *path, Fault *fault)
     return ERR_OK;
 }
 
+/* A file that is shorter than its header says is refused whole, unless this mode is on: then what
+ * is there can be read, and what is missing is a damaged page. Nothing is written either way. */
+static int open_cut_file(Db *db, const char *query)
+{
+    int rc = open_uri(db, query, SQLITE_OPEN_READONLY);
+    if ((rc & 0xff) == SQLITE_CORRUPT && db->handle != NULL) {
+        sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 0, (int *)NULL);
+        rc = sqlite3_exec(db->handle, "PRAGMA writable_schema = 1; PRAGMA schema_version", NULL,
+                          NULL, NULL);
+    }
+    return rc;
+}
+
+bool db_tolerate(Db *db, int rc)
+{
+    int code = rc & 0xff;
+    if (!db->tolerant || (code != SQLITE_CORRUPT && code != SQLITE_IOERR)) {
+        return false;
+    }
+    int64_t minute_us = db->at_us / 60000000 * 60000000;
+    int at = 0;
+    while (at < db->damages && db->damage[at].minute_us < minute_us) {
+        at++;
+    }
+    if (at < db->damages && db->damage[at].minute_us == minute_us) {
+        db->damage[at].reads++;
+        return true;
+    }
+    if (db->damages == DB_DAMAGE_MAX) {
+        int least = 0;
+        for (int i = 1; i < db->damages; i++) {
+            least = db->damage[i].reads < db->damage[least].reads ? i : least;
+        }
+        memmove(&db->damage[least], &db->damage[least + 1],
+                (size_t)(db->damages - least - 1) * sizeof *db->damage);
+        db->damages--;
+        at -= at > least;
+    }
+    memmove(&db->damage[at + 1], &db->damage[at],
+            (size_t)(db->damages - at) * sizeof *db->damage);
+    db->damage[at] = (DbDamage){minute_us, 1};
+    db->damages++;
+    return true;
+}
+
 static bool wal_beside(const char *path)
 {
     char *wal = xasprintf("%s-wal", path);
@@ -160,7 +205,7 @@ Err db_open_read(Db *db, const char *path, Fault *fault)
         err = fault_set(fault, ERR_ARG, "name a log file", "%s is not a regular file", path);
         goto failed;
     }
-    int rc = open_uri(db, "?mode=ro", SQLITE_OPEN_READONLY);
+    int rc = open_cut_file(db, "?mode=ro");
     int code = rc & 0xff;
     bool shared_memory = code == SQLITE_CANTOPEN || code == SQLITE_READONLY ||
                          code == SQLITE_IOERR;
@@ -173,7 +218,7 @@ Err db_open_read(Db *db, const char *path, Fault *fault)
                             path, path);
             goto failed;
         }
-        rc = open_uri(db, "?mode=ro&immutable=1", SQLITE_OPEN_READONLY);
+        rc = open_cut_file(db, "?mode=ro&immutable=1");
     }
     if (rc == SQLITE_OK) {
         return ERR_OK;

@@ -8,16 +8,25 @@
 
 #include <sqlite3.h>
 
-enum { DB_STATEMENTS = 192 };
+enum { DB_STATEMENTS = 192, DB_DAMAGE_MAX = 64 };
 
 typedef struct DbEntry {
     const char *sql;
     sqlite3_stmt *stmt;
 } DbEntry;
 
+typedef struct DbDamage { /* a minute of the log in which something could not be read */
+    int64_t minute_us;
+    int reads;
+} DbDamage;
+
 typedef struct Db {
     sqlite3 *handle;
     char *path;
+    bool tolerant;        /* a damaged page ends a read, not the reader */
+    int64_t at_us;        /* the moment that is asked for: damage is remembered there */
+    DbDamage damage[DB_DAMAGE_MAX]; /* in order of time; the fewest reads make room */
+    int damages;
     DbEntry cache[DB_STATEMENTS];
     int cached;
 } Db;
@@ -26,6 +35,9 @@ typedef struct Db {
 Err db_open_write(Db *db, const char *path, Fault *fault);
 Err db_open_read(Db *db, const char *path, Fault *fault);
 void db_close(Db *db);
+/* True when `rc` is damage and the reader goes on without the rows behind it: remembered at
+ * at_us. Always false unless `tolerant`. */
+bool db_tolerate(Db *db, int rc);
 
 /* A reset statement without bindings; NULL and a Fault when it cannot be prepared. */
 sqlite3_stmt *db_stmt(Db *db, const char *sql, Fault *fault);

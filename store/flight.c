@@ -53,7 +53,8 @@ static Err load_attempts(Db *db, sqlite3_stmt *stmt, FlightList *list, Fault *fa
                                   .tokens = sqlite3_column_int64(stmt, 8),
                                   .progress_us = sqlite3_column_int64(stmt, 9)});
     }
-    Err err = rc == SQLITE_DONE ? ERR_OK : db_fault(db, fault, "cannot read the log");
+    bool over = rc == SQLITE_DONE || db_tolerate(db, rc);
+    Err err = over ? ERR_OK : db_fault(db, fault, "cannot read the log");
     sqlite3_reset(stmt);
     return err;
 }
@@ -80,7 +81,8 @@ static Err load_progress(Db *db, int64_t from, int64_t to, int64_t t_us, FlightL
             flight->tokens = sqlite3_column_int64(stmt, 3);
         }
     }
-    Err err = rc == SQLITE_DONE ? ERR_OK : db_fault(db, fault, "cannot read the log");
+    bool over = rc == SQLITE_DONE || db_tolerate(db, rc);
+    Err err = over ? ERR_OK : db_fault(db, fault, "cannot read the log");
     sqlite3_reset(stmt);
     return err;
 }

@@ -1,9 +1,11 @@
 #include "store/schema.h"
 
+#include "core/base/mem.h"
 #include "store/names.h"
 #include "store/store.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Hot tables (probe, progress, metric, child_line) are plain rowid tables in order of arrival
@@ -120,8 +122,26 @@ static const char *const version_1[] = {
     " child INTEGER NOT NULL, is_stderr INTEGER NOT NULL, line BLOB NOT NULL) STRICT;",
     NULL};
 
+/* What stays when the hot rows go (trim.h), and what a salvage could not save. `rollup` holds one
+ * bucket of one series; its key is the order of arrival, so that adding is cheap. */
+static const char *const version_2[] = {
+    "CREATE TABLE rollup (span_s INTEGER NOT NULL, start_s INTEGER NOT NULL,"
+    " series INTEGER NOT NULL, engine INTEGER NOT NULL, step INTEGER, count INTEGER NOT NULL,"
+    " min REAL NOT NULL, mean REAL NOT NULL, max REAL NOT NULL,"
+    " PRIMARY KEY (span_s, start_s, series, engine)) STRICT, WITHOUT ROWID;",
+    "CREATE TABLE step_engine (step INTEGER NOT NULL, engine INTEGER NOT NULL,"
+    " from_us INTEGER NOT NULL, to_us INTEGER, samples INTEGER NOT NULL, tokens INTEGER,"
+    " PRIMARY KEY (step, engine)) STRICT, WITHOUT ROWID;",
+    "CREATE TABLE trim (trim_id INTEGER PRIMARY KEY, t_us INTEGER NOT NULL, ended_us INTEGER,"
+    " before_us INTEGER NOT NULL, hours_before_us INTEGER NOT NULL, step INTEGER NOT NULL,"
+    " rows INTEGER, why TEXT) STRICT;",
+    "CREATE TABLE damage (damage_id INTEGER PRIMARY KEY, t_us INTEGER NOT NULL,"
+    " table_name TEXT NOT NULL, from_us INTEGER, to_us INTEGER, rows INTEGER, reason TEXT)"
+    " STRICT;",
+    NULL};
+
 /* steps[i] brings a file from version i to i + 1. */
-static const char *const *const steps[] = {version_1};
+static const char *const *const steps[] = {version_1, version_2};
 _Static_assert(sizeof steps / sizeof steps[0] == STORE_SCHEMA_VERSION, "a step for each version");
 
 static Err read_versions(Db *db, int64_t *application, int64_t *version, int64_t *tables,
@@ -182,6 +202,68 @@ static Err check_words(Db *db, Fault *fault)
     return err;
 }
 
+static bool table_of(const char *sql, Str *name)
+{
+    Str rest = str_from(sql);
+    if (!str_starts(rest, STR("CREATE TABLE "))) {
+        return false;
+    }
+    rest = str_slice(rest, sizeof "CREATE TABLE " - 1, rest.n);
+    return str_split(&rest, ' ', name);
+}
+
+static Err check_table(Db *db, Str name, Fault *fault)
+{
+    static const char sql[] = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?";
+    sqlite3_stmt *stmt = db_stmt(db, sql, fault);
+    if (stmt == NULL) {
+        return db_err(sqlite3_errcode(db->handle));
+    }
+    sqlite3_bind_text(stmt, 1, name.p, (int)name.n, SQLITE_STATIC);
+    int rc = sqlite3_step(stmt);
+    Err err = ERR_OK;
+    if (rc == SQLITE_DONE) { /* what it held would be shown as nothing at all */
+        err = fault_set(fault, ERR_FORMAT, "rolltop log salvage FILE NEW saves what is there",
+                        "%s is damaged: its table \"%.*s\" is missing", db->path, (int)name.n,
+                        name.p);
+    } else if (rc != SQLITE_ROW) {
+        err = db_fault(db, fault, "cannot read the log");
+    }
+    sqlite3_reset(stmt);
+    return err;
+}
+
+/* All tables that versions below `version` made are there. */
+static Err check_tables(Db *db, int64_t version, Fault *fault)
+{
+    Err err = ERR_OK;
+    for (int64_t v = 0; v < version && err == ERR_OK; v++) {
+        for (const char *const *sql = steps[v]; *sql != NULL && err == ERR_OK; sql++) {
+            Str name;
+            err = table_of(*sql, &name) ? check_table(db, name, fault) : ERR_OK;
+        }
+    }
+    return err;
+}
+
+/* Tables of later versions are put beside an older log, empty and for this connection only: it is
+ * read by the same statements. */
+static Err add_later_tables(Db *db, int64_t version, Fault *fault)
+{
+    Err err = ERR_OK;
+    for (int64_t v = version; v < STORE_SCHEMA_VERSION && err == ERR_OK; v++) {
+        for (const char *const *sql = steps[v]; *sql != NULL && err == ERR_OK; sql++) {
+            Str name;
+            if (table_of(*sql, &name)) {
+                char *temporary = xasprintf("CREATE TEMP TABLE %s", *sql + sizeof "CREATE TABLE");
+                err = db_exec(db, temporary, fault);
+                free(temporary);
+            }
+        }
+    }
+    return err;
+}
+
 Err schema_check(Db *db, Fault *fault)
 {
     int64_t application = 0;
@@ -199,7 +281,9 @@ Err schema_check(Db *db, Fault *fault)
         err = fault_set(fault, ERR_FORMAT, "name a log that rolltop wrote",
                         "%s has no log schema", db->path);
     }
-    return err == ERR_OK ? check_words(db, fault) : err;
+    err = err ? err : check_tables(db, version, fault);
+    err = err ? err : add_later_tables(db, version, fault);
+    return err ? err : check_words(db, fault);
 }
 
 static Err put_words(Db *db, Fault *fault)
@@ -260,6 +344,9 @@ Err schema_prepare(Db *db, Fault *fault)
     bool empty = application == 0 && version == 0 && tables == 0;
     if (err == ERR_OK && !empty) {
         err = check_versions(db, application, version, fault);
+    }
+    if (err == ERR_OK && !empty) {
+        err = check_tables(db, version, fault);
     }
     /* synchronous=FULL: one fsync a commit makes it durable; the log's size stays bounded. */
     static const char modes[] = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;"

@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "store/apply.h"
+#include "store/retain.h"
 #include "store/schema.h"
 
 #include <errno.h>
@@ -38,6 +39,7 @@ struct Store {
     StoreConfig config;
     StoreMarks marks;
     Writer writer;      /* the writer thread's alone once it runs */
+    Retain retain;      /* same */
     Bytes batch;        /* writer's: facts being committed */
     size_t batch_at;    /* first byte that is not durable */
     pthread_t thread;
@@ -121,6 +123,7 @@ static Err commit_group(Store *store, Group *group, Fault *fault)
     Db *db = &store->writer.db;
     bool begun = sqlite3_exec(db->handle, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK;
     bool good = begun && apply_group_facts(store, group) == SQLITE_OK &&
+                retain_slice(&store->retain, &store->writer, clock_mono_us()) == SQLITE_OK &&
                 sqlite3_exec(db->handle, "COMMIT", NULL, NULL, NULL) == SQLITE_OK;
     if (good) {
         return ERR_OK;
@@ -129,6 +132,7 @@ static Err commit_group(Store *store, Group *group, Fault *fault)
     if (begun) {
         sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
         writer_load(&store->writer, NULL);
+        retain_load(&store->retain, db, NULL);
     }
     return err != ERR_OK ? err : ERR_IO;
 }
@@ -487,7 +491,7 @@ static Err open_log(Store *store, Fault *fault)
     if (err == ERR_OK) {
         err = load_marks(store, fault);
     }
-    return err;
+    return err ? err : retain_load(&store->retain, &store->writer.db, fault);
 }
 
 Err store_open(const char *path, const StoreConfig *config, Store **out, Fault *fault)
@@ -502,6 +506,7 @@ Err store_open(const char *path, const StoreConfig *config, Store **out, Fault *
     c->queue_facts = c->queue_facts > 0 ? c->queue_facts : QUEUE_FACTS;
     c->commit_rows = c->commit_rows > 0 ? c->commit_rows : COMMIT_ROWS;
     c->commit_ms = c->commit_ms > 0 ? c->commit_ms : COMMIT_MS;
+    store->retain.limits = (TrimLimits){c->keep_us, c->max_bytes};
     init_sync(store);
     Err err = open_log(store, fault);
     if (err == ERR_OK) {

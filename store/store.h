@@ -18,12 +18,15 @@
 
 typedef struct Store Store;
 
-enum { STORE_SCHEMA_VERSION = 1, STORE_APPLICATION_ID = 0x726f6c6c }; /* "roll" */
+enum { STORE_SCHEMA_VERSION = 2, STORE_APPLICATION_ID = 0x726f6c6c }; /* "roll" */
 
 typedef struct StoreConfig {
     size_t queue_facts;  /* 0: 65,536 */
     size_t commit_rows;  /* group size at most; 0: 1,000 */
     int64_t commit_ms;   /* bulk rows trail at most this; 0: 50 */
+    /* Retention (trim.h): what goes when it is older than keep_us, or, oldest first, when the log
+     * holds more than max_bytes. 0: never. */
+    int64_t keep_us, max_bytes;
     /* Called on the writer thread when a commit became durable or the status changed; must not
      * block (the driver uses uv_async_send). May be NULL. */
     void (*on_durable)(void *user);

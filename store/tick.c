@@ -42,23 +42,41 @@ static Err tick_row(Db *db, const char *sql, int64_t second, Tick *out, Fault *f
     return err;
 }
 
+/* A damaged page of ticks hides a spell: the nearest tick on the other side of it serves. */
+static Err tick_near(Db *db, const char *sql, int64_t second, int dir, Tick *out, Fault *fault)
+{
+    static const int64_t away_s[] = {0, 60, 600, 3600, 21600, 86400, 864000};
+    enum { TRIES = sizeof away_s / sizeof *away_s };
+    for (int i = 0; i < TRIES; i++) {
+        Fault found = {0};
+        Err err = tick_row(db, sql, second + dir * away_s[i], out, &found);
+        if (err == ERR_OK) {
+            return ERR_OK;
+        }
+        if (i + 1 == TRIES || !db_tolerate(db, sqlite3_extended_errcode(db->handle))) {
+            return fault_set(fault, err, found.hint, "%s", found.sentence);
+        }
+    }
+    return ERR_OK;
+}
+
 Err tick_at(Db *db, int64_t t_us, Tick *out, Fault *fault)
 {
     static const char sql[] = TICK_COLUMNS "WHERE second <= ? ORDER BY second DESC LIMIT 1";
-    return tick_row(db, sql, t_us / SECOND_US - 1, out, fault);
+    return tick_near(db, sql, t_us / SECOND_US - 1, -1, out, fault);
 }
 
 Err tick_key_at(Db *db, int64_t t_us, Tick *out, Fault *fault)
 {
     static const char sql[] = TICK_COLUMNS
         "WHERE second <= ? AND key = 1 ORDER BY second DESC LIMIT 1";
-    return tick_row(db, sql, t_us / SECOND_US - 1, out, fault);
+    return tick_near(db, sql, t_us / SECOND_US - 1, -1, out, fault);
 }
 
 Err tick_after(Db *db, int64_t t_us, Tick *out, Fault *fault)
 {
     static const char sql[] = TICK_COLUMNS "WHERE second >= ? ORDER BY second LIMIT 1 OFFSET 1";
-    Err err = tick_row(db, sql, t_us / SECOND_US, out, fault);
+    Err err = tick_near(db, sql, t_us / SECOND_US, 1, out, fault);
     if (err == ERR_OK && !out->found) {
         out->probe = out->progress = out->metric = out->child_line = INT64_MAX;
         out->attempt = out->incident = INT64_MAX;
@@ -106,7 +124,7 @@ Err db_last_us(Db *db, int64_t t_us, int64_t *out, Fault *fault)
     if (rc == SQLITE_ROW) {
         *out = column_i64(stmt, 0, 0);
     }
-    err = rc == SQLITE_ROW ? ERR_OK : read_failed(db, fault);
+    err = rc == SQLITE_ROW || db_tolerate(db, rc) ? ERR_OK : read_failed(db, fault);
     sqlite3_reset(stmt);
     /* A tick knows the newest fact of every kind, up to its own second's end. */
     if (last.found && last.last_us <= t_us && last.last_us > *out) {
@@ -245,7 +263,7 @@ static Err load_ticks(Db *db, int64_t from, int64_t to, AccSet *set, CounterSeen
             seen(acc->engine, acc->counter_us, acc->tokens, user);
         }
     }
-    Err err = rc == SQLITE_DONE ? ERR_OK : read_failed(db, fault);
+    Err err = rc == SQLITE_DONE || db_tolerate(db, rc) ? ERR_OK : read_failed(db, fault);
     sqlite3_reset(stmt);
     return err;
 }
@@ -287,7 +305,7 @@ static Err load_probes(Db *db, int64_t from, int64_t to, int64_t t_us, AccSet *s
             seen(acc->engine, acc->counter_us, acc->tokens, user);
         }
     }
-    Err err = rc == SQLITE_DONE ? ERR_OK : read_failed(db, fault);
+    Err err = rc == SQLITE_DONE || db_tolerate(db, rc) ? ERR_OK : read_failed(db, fault);
     sqlite3_reset(stmt);
     return err;
 }
@@ -329,7 +347,7 @@ Err acc_history(Db *db, int64_t from_us, int64_t to_us, CounterSeen seen, void *
         seen(sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
              sqlite3_column_double(stmt, 2), user);
     }
-    Err err = rc == SQLITE_DONE ? ERR_OK : read_failed(db, fault);
+    Err err = rc == SQLITE_DONE || db_tolerate(db, rc) ? ERR_OK : read_failed(db, fault);
     sqlite3_reset(stmt);
     return err;
 }

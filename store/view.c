@@ -22,6 +22,7 @@ Err view_open(const char *path, View **out, Fault *fault)
         return err;
     }
     /* Pages are read through the page cache of the system; ours stays small. */
+    view->db.tolerant = true;
     db_exec(&view->db, "PRAGMA cache_size = -8192; PRAGMA query_only = 1", NULL);
     *out = view;
     return ERR_OK;
@@ -65,10 +66,11 @@ bool view_good(const View *view)
     return view->fault.code == ERR_OK;
 }
 
-void view_begin(View *view)
+void view_begin(View *view, int64_t t_us)
 {
     if (view->depth++ == 0) {
         fault_clear(&view->fault);
+        view->db.at_us = t_us;
         if (sqlite3_exec(view->db.handle, "BEGIN", NULL, NULL, NULL) != SQLITE_OK) {
             db_fault(&view->db, &view->fault, "cannot read the log");
         }
@@ -103,7 +105,7 @@ bool view_next(View *view, sqlite3_stmt *stmt)
     if (rc == SQLITE_ROW) {
         return true;
     }
-    if (rc != SQLITE_DONE) {
+    if (rc != SQLITE_DONE && !db_tolerate(&view->db, rc)) {
         db_fault(&view->db, &view->fault, "cannot read the log");
     }
     sqlite3_reset(stmt);
@@ -221,6 +223,92 @@ double view_quantile(double *values, size_t count, double q)
     return values[at < count ? at : count - 1];
 }
 
+Trimmed view_trimmed(View *view)
+{
+    Trimmed trimmed = {.step = INT64_MIN};
+    if (view_good(view)) {
+        trim_read(&view->db, &trimmed, &view->fault);
+    }
+    return trimmed;
+}
+
+int64_t view_grain_us(const Trimmed *trimmed, int64_t t_us)
+{
+    return t_us < trimmed->hours_before_us ? 3600 * (int64_t)SECOND_US
+           : t_us < trimmed->before_us     ? ROLLUP_MINUTE * (int64_t)SECOND_US
+                                           : SECOND_US;
+}
+
+Val view_rolled(View *view, RollProbe series, int64_t engine, int64_t t_us)
+{
+    RollRead what = {.engine = engine, .last_s = INT64_MAX};
+    Stat stat = {0};
+    if (view_good(view)) {
+        rollup_series(&view->db, rollup_probe_words[series], &what.series, &view->fault);
+    }
+    int64_t minute_s = t_us / SECOND_US / ROLLUP_MINUTE * ROLLUP_MINUTE;
+    if (view_good(view) && what.series >= 0) {
+        rollup_read(&view->db, &what, minute_s, minute_s + ROLLUP_MINUTE, &stat, &view->fault);
+    }
+    return stat.count > 0 ? val_of(stat.mean, t_us) : val_none();
+}
+
+bool view_series(View *view, const char *name, int64_t engine, int64_t from_us, int64_t to_us,
+                 SeriesView *out)
+{
+    RollRead what = {.engine = engine};
+    Stat stat = {0};
+    int64_t last_us = 0;
+    view_begin(view, from_us);
+    db_last_us(&view->db, INT64_MAX, &last_us, &view->fault);
+    what.last_s = last_us / SECOND_US;
+    if (view_good(view)) {
+        rollup_series(&view->db, name, &what.series, &view->fault);
+    }
+    if (view_good(view) && what.series >= 0) {
+        rollup_read(&view->db, &what, from_us / SECOND_US, to_us / SECOND_US, &stat, &view->fault);
+    }
+    view_end(view);
+    *out = (SeriesView){stat.count, stat.min, stat.mean, stat.max};
+    return view_good(view) && stat.count > 0;
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const DamageRow *x = a;
+    const DamageRow *y = b;
+    return (x->from_us > y->from_us) - (x->from_us < y->from_us);
+}
+
+size_t view_damage(View *view, size_t limit, Arena *arena, DamageRow **out)
+{
+    static const char sql[] = "SELECT coalesce(from_us, 0), coalesce(to_us, 0), coalesce(rows, 0),"
+                              " table_name FROM damage ORDER BY damage_id LIMIT ?";
+    size_t count = 0;
+    size_t capacity = 0;
+    *out = NULL;
+    view_begin(view, 0);
+    sqlite3_stmt *stmt = VIEW_QUERY(view, sql, (int64_t)view_limit(limit));
+    while (view_row(view, arena, stmt, out, &capacity, count, sizeof **out)) {
+        (*out)[count++] = (DamageRow){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
+                                      sqlite3_column_int64(stmt, 2),
+                                      view_text(view, arena, stmt, 3)};
+    }
+    for (int i = 0; i < view->db.damages && count < limit && view_good(view); i++) {
+        const DbDamage *met = &view->db.damage[i];
+        if (!view_grow(view, arena, out, &capacity, count, sizeof **out)) {
+            break;
+        }
+        (*out)[count++] = (DamageRow){met->minute_us, met->minute_us + 60 * (int64_t)SECOND_US,
+                                      met->reads, NULL};
+    }
+    view_end(view);
+    if (count > 1) {
+        qsort(*out, count, sizeof **out, by_start);
+    }
+    return view_good(view) ? count : 0;
+}
+
 bool view_run(View *view, Arena *arena, RunView *out)
 {
     static const char run[] =
@@ -228,7 +316,7 @@ bool view_run(View *view, Arena *arena, RunView *out)
     static const char session[] =
         "SELECT ended_us IS NULL, pid FROM session ORDER BY session_id DESC LIMIT 1";
     *out = (RunView){0};
-    view_begin(view);
+    view_begin(view, 0);
     sqlite3_stmt *stmt = view_query(view, run, NULL, 0);
     bool found = view_next(view, stmt);
     if (found) {
@@ -242,6 +330,10 @@ bool view_run(View *view, Arena *arena, RunView *out)
         sqlite3_reset(stmt);
     }
     static const char first[] = "SELECT min(second) FROM tick";
+    Tick newest;
+    tick_at(&view->db, INT64_MAX, &newest, &view->fault);
+    view->db.at_us = newest.last_us;
+    out->trimmed_us = view_trimmed(view).before_us;
     out->first_us = out->started_us;
     int64_t second = view_number(view, view_query(view, first, NULL, 0), -1);
     if (second >= 0 && (out->first_us == 0 || second * SECOND_US < out->first_us - SECOND_US)) {

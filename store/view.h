@@ -2,7 +2,11 @@
  * path. A View owns a read-only connection; no transaction outlives a call. Every call is
  * bounded by what it returns, not by the file. Results are copied into the caller's arena and
  * live until it is reset; strings are NUL-terminated and NOT sanitised (model text is hostile:
- * tui does it at the render boundary). Lists say how many there were in all (`total`). */
+ * tui does it at the render boundary). Lists say how many there were in all (`total`).
+ *
+ * What a trim took (trim.h) is told apart from what never was: `trimmed` in lists, -1 or an
+ * unknown Val for numbers; state at a trimmed T is that of the last minute (hour) before it. A
+ * damaged page ends the read that meets it, not the view: view_damage says where that was. */
 #ifndef ROLLTOP_STORE_VIEW_H
 #define ROLLTOP_STORE_VIEW_H
 
@@ -11,8 +15,9 @@
 
 typedef struct View View;
 
-/* Opens a log read-only, live ones too. ERR_FORMAT: not ours; ERR_UNSUPPORTED: newer schema,
- * named. Works on a read-only file system. */
+/* Opens a log read-only, live ones too, older schemas and files that were cut short as well.
+ * ERR_FORMAT: not ours, or a table is missing; ERR_UNSUPPORTED: newer schema, named. Works on a
+ * read-only file system. */
 Err view_open(const char *path, View **out, Fault *fault);
 void view_close(View *view);
 /* True when something was committed since the last call (PRAGMA data_version). */
@@ -28,6 +33,7 @@ typedef struct RunView {
     int64_t started_us, first_us, last_us; /* first and last fact in the log */
     bool core_alive;                       /* last session not ended (live only a hint) */
     int64_t core_pid;
+    int64_t trimmed_us; /* rows before were trimmed; 0: none */
 } RunView;
 bool view_run(View *view, Arena *arena, RunView *out);
 
@@ -41,13 +47,14 @@ typedef struct HeaderView {
     int64_t trainer_version;  /* newest published at T, -1 none */
     bool paused;
     Val tokens_per_s, tokens_per_s_10min; /* sum over engines from counters */
-    int64_t samples_done, samples_want, samples_inflight; /* of the current step at T */
+    int64_t samples_done, samples_want, samples_inflight; /* of the current step at T; -1: trimmed */
     Val reward_mean, eval_reward_mean, eval_reward_first; /* latest ones at or before T */
     Val kv_usage;             /* mean over engines */
     double tail_p50_s, tail_p99_s, tail_max_s; /* ages in flight at T; < 0 none */
     int64_t alerts_open, alerts_crit;
     int64_t last_fact_us;     /* newest fact at or before T: the age of the picture */
     int64_t not_recording_since_us; /* 0: recording */
+    int64_t grain_s; /* T is known to this many seconds: 1, or 60 or 3600 where it was trimmed */
 } HeaderView;
 bool view_header(View *view, int64_t t_us, Arena *arena, HeaderView *out);
 
@@ -90,6 +97,7 @@ typedef struct TailList {
     int64_t groups_complete, groups_total, groups_blocked_by_one; /* of the current step */
     int64_t age_histogram[8]; /* buckets of the bound below */
     double age_bucket_s;
+    bool trimmed; /* what was in flight then is not known any more */
 } TailList;
 TailList view_tail(View *view, int64_t t_us, size_t limit, Arena *arena);
 
@@ -201,9 +209,27 @@ bool view_sample(View *view, int64_t sample, int64_t t_us, Arena *arena, SampleV
 typedef struct SampleList {
     SampleView *rows; /* without tokens and log-probs */
     size_t count, total;
+    bool trimmed; /* the step's samples went; the step itself has their number and mean */
 } SampleList;
 SampleList view_samples(View *view, int64_t step, int64_t t_us, size_t limit, size_t offset,
                         Arena *arena);
+
+typedef struct BatchRow { /* one sample as it was trained */
+    int64_t sample;
+    double reward;
+    const int32_t *prompt, *tokens;
+    size_t prompt_count, token_count;
+    const float *logprobs;
+} BatchRow;
+typedef struct BatchView {
+    const BatchRow *rows; /* in the order of samples */
+    size_t count;
+} BatchView;
+/* What the step was trained on when it was done last. ERR_NOT_FOUND: it was not done to its end,
+ * or its samples are not whole in the log any more. */
+Err view_batch(View *view, int64_t step, Arena *arena, BatchView *out, Fault *fault);
+/* The newest value of a metric of that step; NAN: there is none. */
+double view_metric(View *view, int64_t step, const char *name);
 
 typedef struct CurvePoint {
     int64_t step, t_us;
@@ -244,8 +270,29 @@ bool view_policy_time(View *view, int64_t version, int64_t *out);
 typedef struct StripCell { /* one cell of the scrub strip */
     bool gap;        /* nothing was recorded in it */
     int warn, crit;  /* alerts that began in it */
-    Val tokens_per_s;
+    Val tokens_per_s; /* mean */
+    bool damaged;    /* something in it could not be read */
+    bool trimmed;    /* only minutes or hours are left of it */
+    Val tokens_min, tokens_max; /* of ten-second spells; unknown in cells below a minute */
 } StripCell;
+/* One series of one engine (0: the frontend, -1: all of them together) over [from, to): what the
+ * roll-ups know. `name` as in docs/log.md, table rollup. False: nothing is known. */
+typedef struct SeriesView {
+    int64_t count;
+    double min, mean, max;
+} SeriesView;
+bool view_series(View *view, const char *name, int64_t engine, int64_t from_us, int64_t to_us,
+                 SeriesView *out);
+
+/* Damage: what a salvage could not save, and what this view met so far. */
+typedef struct DamageRow {
+    int64_t from_us, to_us; /* 0: unknown */
+    int64_t rows;           /* lost, or reads that failed */
+    const char *table_name; /* NULL: met while reading */
+} DamageRow;
+/* In order of time; at most `limit`. */
+size_t view_damage(View *view, size_t limit, Arena *arena, DamageRow **out);
+
 /* `cells` of [from, to), for the history strip. */
 bool view_strip(View *view, int64_t from_us, int64_t to_us, int cells, Arena *arena,
                 StripCell **out);

@@ -83,9 +83,12 @@ static double tokens_at(const Seen *seen, size_t count, size_t *at, int64_t t_us
 /* Cells lie on whole multiples of their length, so that what is past keeps its value and only the
  * newest cell, which ends at T, still moves. It is unknown while it is younger than a quarter. */
 static void fill_spark(EngineRow *row, const Seen *seen, size_t count, int64_t t_us, int cells,
-                       int64_t cell_us)
+                       int64_t cell_us, int64_t grain_us)
 {
     int64_t gap_us = cell_us > 5000000 ? 3 * cell_us : 15000000;
+    if (grain_us > SECOND_US && gap_us < 2 * grain_us) {
+        gap_us = 2 * grain_us; /* a trim left no more than that */
+    }
     size_t at = 0;
     int64_t end_us = (t_us + cell_us - 1) / cell_us * cell_us;
     int64_t start_us = end_us - cells * cell_us;
@@ -201,14 +204,17 @@ typedef struct EngineWork {
     AccSet now, minute;
     SeenList seen;
     double minutes; /* between the two sets; 0 unknown */
+    int64_t grain_us; /* how far apart ticks are */
 } EngineWork;
 
 /* The state at T and the observations of the last `back_us` in order of engine and time. */
 static void load_now(View *view, int64_t t_us, int64_t back_us, EngineWork *work)
 {
     Tick key;
+    Trimmed trimmed = view_trimmed(view);
     tick_key_at(&view->db, t_us, &key, &view->fault);
-    int64_t from_us = t_us - back_us - 2 * (int64_t)SECOND_US;
+    work->grain_us = view_grain_us(&trimmed, t_us - back_us);
+    int64_t from_us = t_us - back_us - SECOND_US - work->grain_us;
     if (key.found) { /* what is before the state's own walk */
         acc_history(&view->db, from_us > 0 ? from_us : 0, key.second * SECOND_US, note_seen,
                     &work->seen, &view->fault);
@@ -273,7 +279,7 @@ EngineList view_engines(View *view, int64_t t_us, int spark_count, int64_t spark
     cells = cells > VIEW_SPARK_MAX ? VIEW_SPARK_MAX : cells;
     int64_t cell_us = spark_us > 0 ? spark_us : SECOND_US;
     EngineWork work = {0};
-    view_begin(view);
+    view_begin(view, t_us);
     load_work(view, t_us, cells, cell_us, &work);
     for (int64_t engine = 0; view_good(view);) {
         engine = view_number(view, VIEW_QUERY(view, next, engine), -1);
@@ -289,7 +295,10 @@ EngineList view_engines(View *view, int64_t t_us, int spark_count, int64_t spark
         size_t count = 0;
         const Seen *seen = seen_of(&work.seen, engine, &count);
         row->tokens_per_s = rate_of(seen, count);
-        fill_spark(row, seen, count, t_us, cells, cell_us);
+        if (!row->tokens_per_s.known && work.grain_us > SECOND_US) {
+            row->tokens_per_s = view_rolled(view, ROLL_TOKENS, engine, t_us);
+        }
+        fill_spark(row, seen, count, t_us, cells, cell_us, work.grain_us);
         EngineAcc *now = acc_find(&work.now, engine);
         fill_numbers(row, now, acc_find(&work.minute, engine), work.minutes);
         list.count++;
@@ -310,7 +319,7 @@ EngineList view_known_engines(View *view, Arena *arena)
                               " WHERE engine = ?1 ORDER BY change_id DESC LIMIT 1";
     EngineList list = {0};
     size_t capacity = 0;
-    view_begin(view);
+    view_begin(view, 0);
     for (int64_t engine = 0; view_good(view);) {
         engine = view_number(view, VIEW_QUERY(view, next, engine), -1);
         if (engine < 0 || list.count == VIEW_ROWS_MAX ||
@@ -357,6 +366,9 @@ void view_rates(View *view, int64_t t_us, RateSum *out)
             int64_t seen_us = acc->usage.seen_us;
             out->kv_usage = val_of(usage / usages, seen_us > newest_us ? seen_us : newest_us);
         }
+    }
+    if (!out->tokens_per_s.known && work.grain_us > SECOND_US) {
+        out->tokens_per_s = view_rolled(view, ROLL_TOKENS, ROLLUP_FLEET, t_us);
     }
     free_work(&work);
 }

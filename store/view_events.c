@@ -57,7 +57,7 @@ EventList view_events(View *view, int64_t t_us, size_t limit, int64_t before_id,
     size_t capacity = 0;
     bool filtered = filter != NULL && filter[0] != '\0';
     limit = view_limit(limit);
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, before_id > 0 ? before_id : INT64_MAX,
                                     filtered ? FILTER_SCAN : (int64_t)limit);
     while (view_next(view, stmt)) {
@@ -104,7 +104,7 @@ AlertList view_alerts(View *view, int64_t t_us, size_t limit, Arena *arena)
     size_t capacity = 0;
     Tick last;
     Tick after;
-    view_begin(view);
+    view_begin(view, t_us);
     tick_at(&view->db, t_us, &last, &view->fault);
     tick_after(&view->db, t_us, &after, &view->fault);
     limit = view_limit(limit);
@@ -156,7 +156,7 @@ CommandList view_commands(View *view, int64_t t_us, size_t limit, Arena *arena)
     CommandList list = {0};
     size_t capacity = 0;
     limit = view_limit(limit);
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, (int64_t)limit);
     while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = (CommandRow){.command = sqlite3_column_int64(stmt, 0)};
@@ -187,7 +187,7 @@ size_t view_child_lines(View *view, const char *child, int64_t t_us, size_t limi
     size_t capacity = 0;
     Tick after;
     *out = NULL;
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = view_query(view, word, NULL, 0);
     if (stmt != NULL) {
         sqlite3_bind_text(stmt, 1, child, -1, SQLITE_STATIC);

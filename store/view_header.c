@@ -85,6 +85,14 @@ static void fill_samples(View *view, int64_t t_us, HeaderView *out)
     }
     out->samples_inflight = (int64_t)flights.count;
     flight_free(&flights);
+    Trimmed trimmed = view_trimmed(view);
+    out->grain_s = view_grain_us(&trimmed, t_us) / SECOND_US;
+    if (t_us < trimmed.before_us) {
+        out->samples_inflight = -1;
+        out->samples_done = step < trimmed.step ? -1 : out->samples_done;
+        out->samples_want = step < trimmed.step ? -1 : out->samples_want;
+        out->tail_p50_s = out->tail_p99_s = out->tail_max_s = -1;
+    }
 }
 
 static void fill_rates(View *view, int64_t t_us, HeaderView *out)
@@ -139,7 +147,7 @@ bool view_header(View *view, int64_t t_us, Arena *arena, HeaderView *out)
 {
     (void)arena; /* nothing in it is text */
     *out = (HeaderView){.t_us = t_us, .step = -1, .policy_version = -1, .trainer_version = -1};
-    view_begin(view);
+    view_begin(view, t_us);
     view_phase_at(view, t_us, &out->phase, &out->phase_since_us);
     out->paused = out->phase == PHASE_PAUSE;
     out->phase_median_s = phase_median(view, out->phase, t_us);

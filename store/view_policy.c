@@ -48,7 +48,7 @@ PolicyList view_policies(View *view, int64_t t_us, size_t limit, Arena *arena)
     PolicyList list = {0};
     size_t capacity = 0;
     limit = view_limit(limit);
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, (int64_t)limit);
     while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = (PolicyRow){.version = sqlite3_column_int64(stmt, 0),
@@ -110,7 +110,7 @@ TxnList view_txns(View *view, int64_t t_us, size_t limit, Arena *arena)
     TxnList list = {0};
     size_t capacity = 0;
     limit = view_limit(limit);
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, (int64_t)limit);
     while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = txn_row(view, arena, stmt, t_us);
@@ -152,7 +152,7 @@ bool view_txn(View *view, int64_t txn, int64_t t_us, Arena *arena, TxnRow *out)
 {
     static const char sql[] = TXN_COLUMNS "WHERE txn_id = ?1 AND started_us <= ?2";
     *out = (TxnRow){.decided = -1};
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, txn, t_us);
     bool found = view_next(view, stmt);
     if (found) {

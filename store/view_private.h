@@ -3,7 +3,9 @@
 #ifndef ROLLTOP_STORE_VIEW_PRIVATE_H
 #define ROLLTOP_STORE_VIEW_PRIVATE_H
 
+#include "store/rollup.h"
 #include "store/tick.h"
+#include "store/trim.h"
 #include "store/view.h"
 
 enum { VIEW_ROWS_MAX = 20000, RATE_WINDOW_US = 10000000, FRESH_US = 30000000 };
@@ -17,8 +19,9 @@ struct View {
     size_t scratch_capacity;
 };
 
-/* Brackets of a public call: one read transaction, the fault emptied at its start. Calls nest. */
-void view_begin(View *view);
+/* Brackets of a public call: one read transaction, the fault emptied at its start. Calls nest.
+ * `t_us`: the moment that is asked for; 0: none. */
+void view_begin(View *view, int64_t t_us);
 void view_end(View *view);
 bool view_good(const View *view);
 
@@ -51,6 +54,11 @@ double *view_scratch(View *view, size_t count);
 double view_quantile(double *values, size_t count, double q); /* sorts; count > 0 */
 
 /* Shared questions. */
+Trimmed view_trimmed(View *view);
+/* How far apart ticks are at that time: a second, or the bucket that a trim left. */
+int64_t view_grain_us(const Trimmed *trimmed, int64_t t_us);
+/* Mean of a series over the minute (or what is left of it) at T. */
+Val view_rolled(View *view, RollProbe series, int64_t engine, int64_t t_us);
 typedef struct RateSum { /* over all engines */
     Val tokens_per_s, kv_usage;
 } RateSum;

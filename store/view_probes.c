@@ -18,7 +18,7 @@ size_t view_probes(View *view, int64_t engine, int64_t t_us, size_t limit, Arena
     size_t capacity = 0;
     Tick after;
     *out = NULL;
-    view_begin(view);
+    view_begin(view, t_us);
     tick_after(&view->db, t_us, &after, &view->fault);
     int64_t top = view_number(view, view_query(view, newest, NULL, 0), 0);
     top = after.probe < top ? after.probe : top;

@@ -75,7 +75,7 @@ TailList view_tail(View *view, int64_t t_us, size_t limit, Arena *arena)
 {
     TailList list = {.age_bucket_s = 1};
     FlightList flights = {0};
-    view_begin(view);
+    view_begin(view, t_us);
     if (view_good(view)) {
         flight_load(&view->db, t_us, &flights, &view->fault);
     }
@@ -95,6 +95,7 @@ TailList view_tail(View *view, int64_t t_us, size_t limit, Arena *arena)
     view_phase_at(view, t_us, &phase, &since_us);
     view_current_step(view, t_us, &step);
     count_groups(view, step > 0 ? step : 0, phase == PHASE_EVAL, t_us, &list);
+    list.trimmed = t_us < view_trimmed(view).before_us;
     view_end(view);
     flight_free(&flights);
     if (!view_good(view)) {
@@ -179,7 +180,7 @@ bool view_sample(View *view, int64_t sample, int64_t t_us, Arena *arena, SampleV
     static const char sql[] = SAMPLE_COLUMNS
         "WHERE a.sample_id = ?1 AND a.started_us <= ?2 ORDER BY a.try DESC LIMIT 1";
     *out = (SampleView){.prompt_index = -1};
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, sample, t_us);
     bool found = view_next(view, stmt);
     if (found) {
@@ -211,7 +212,7 @@ SampleList view_samples(View *view, int64_t step, int64_t t_us, size_t limit, si
     if (offset > INT32_MAX) {
         offset = INT32_MAX;
     }
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, step, t_us, (int64_t)limit, (int64_t)offset);
     while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = sample_row(view, arena, stmt, t_us);
@@ -222,6 +223,7 @@ SampleList view_samples(View *view, int64_t step, int64_t t_us, size_t limit, si
         fill_group(view, arena, row);
     }
     list.total = (size_t)view_number(view, VIEW_QUERY(view, total, step, t_us), 0);
+    list.trimmed = step < view_trimmed(view).step;
     view_end(view);
     if (!view_good(view)) {
         list.count = 0;

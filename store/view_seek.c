@@ -24,6 +24,18 @@ static sqlite3_stmt *curve_query(View *view, const char *name, int64_t t_us, int
     static const char metric[] =
         "SELECT step, t_us, value FROM metric WHERE name = ?3 AND engine = 0 AND t_us <= ?1"
         " AND step <= ?4 AND value IS NOT NULL ORDER BY step DESC, t_us DESC LIMIT ?2";
+    /* Where rows were trimmed the mean of each minute, an hour's further back, takes their place:
+     * one point for the newest step of it. */
+    static const char rolled[] =
+        "SELECT step, t_us, value FROM (SELECT step, t_us, value, 0 AS span_s FROM metric"
+        " WHERE name = ?3 AND engine = 0 AND t_us <= ?1 AND step <= ?4 AND value IS NOT NULL"
+        " UNION ALL SELECT step, (start_s + span_s) * 1000000, mean, span_s FROM rollup"
+        " WHERE series = ?3 AND engine = 0 AND span_s = ?6 AND start_s >= ?7"
+        " AND (start_s + span_s) * 1000000 <= min(?1, ?5)"
+        " UNION ALL SELECT step, (start_s + span_s) * 1000000, mean, span_s FROM rollup"
+        " WHERE series = ?3 AND engine = 0 AND span_s = 3600"
+        " AND (start_s + span_s) * 1000000 <= min(?1, ?7 * 1000000))"
+        " ORDER BY step DESC, span_s, t_us DESC LIMIT ?2";
     if (strcmp(name, "reward_mean") == 0) {
         return VIEW_QUERY(view, reward, t_us, limit);
     }
@@ -33,7 +45,13 @@ static sqlite3_stmt *curve_query(View *view, const char *name, int64_t t_us, int
     int64_t id = word_id(view, name);
     int64_t step = -1;
     view_current_step(view, t_us, &step); /* so that what came after T is not walked over */
-    return VIEW_QUERY(view, metric, t_us, limit, id, step >= 0 ? step : INT64_MAX);
+    step = step >= 0 ? step : INT64_MAX;
+    Trimmed trimmed = view_trimmed(view);
+    if (trimmed.before_us == 0) {
+        return VIEW_QUERY(view, metric, t_us, limit, id, step);
+    }
+    return VIEW_QUERY(view, rolled, t_us, limit, id, step, trimmed.before_us, ROLLUP_MINUTE,
+                      trimmed.hours_before_us / SECOND_US);
 }
 
 size_t view_curve(View *view, const char *name, int64_t t_us, size_t limit, Arena *arena,
@@ -42,7 +60,7 @@ size_t view_curve(View *view, const char *name, int64_t t_us, size_t limit, Aren
     size_t count = 0;
     *out = NULL;
     limit = view_limit(limit);
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = curve_query(view, name, t_us, (int64_t)limit);
     size_t capacity = 0;
     while (view_next(view, stmt)) {
@@ -95,7 +113,7 @@ bool view_seek(View *view, ViewMark mark, int64_t t_us, int dir, int64_t *out)
     static const char policy_back[] = "SELECT max(t_us) FROM policy WHERE t_us < ?1";
     static const char policy_ahead[] = "SELECT min(t_us) FROM policy WHERE t_us > ?1";
     int64_t found = 0;
-    view_begin(view);
+    view_begin(view, t_us);
     switch (mark) {
     case MARK_STEP:
         found = view_number(view, VIEW_QUERY(view, dir < 0 ? step_back : step_ahead, t_us), 0);
@@ -121,7 +139,7 @@ bool view_seek(View *view, ViewMark mark, int64_t t_us, int dir, int64_t *out)
 
 static bool time_of(View *view, const char *sql, int64_t number, int64_t *out)
 {
-    view_begin(view);
+    view_begin(view, 0);
     int64_t found = view_number(view, VIEW_QUERY(view, sql, number), 0);
     view_end(view);
     if (found == 0 || !view_good(view)) {
@@ -160,41 +178,101 @@ static void strip_alerts(View *view, int64_t from_us, int64_t to_us, int cells, 
     }
 }
 
+typedef struct StripWork {
+    int64_t last_us;
+    Tick before; /* the newest tick of the cell before */
+    Trimmed trimmed;
+    RollRead fleet;
+} StripWork;
+
+static void strip_rate(View *view, StripWork *work, int64_t from_us, int64_t to_us,
+                       bool recorded, StripCell *cell)
+{
+    Tick now;
+    tick_at(&view->db, to_us + SECOND_US, &now, &view->fault);
+    if (now.found && work->before.found && now.second > work->before.second && recorded) {
+        double seconds = (double)(now.second - work->before.second);
+        cell->tokens_per_s = val_of((now.tokens - work->before.tokens) / seconds, now.last_us);
+    }
+    work->before = now;
+    bool wide = to_us - from_us >= ROLLUP_MINUTE * (int64_t)SECOND_US;
+    if (!recorded || work->fleet.series < 0 || !(wide || cell->trimmed) || !view_good(view)) {
+        return;
+    }
+    Stat stat;
+    rollup_read(&view->db, &work->fleet, from_us / SECOND_US, to_us / SECOND_US, &stat,
+                &view->fault);
+    if (stat.count > 0) {
+        cell->tokens_min = val_of(stat.min, now.last_us);
+        cell->tokens_max = val_of(stat.max, now.last_us);
+        if (!cell->tokens_per_s.known) { /* narrower than what a trim left */
+            cell->tokens_per_s = val_of(stat.mean, now.last_us);
+        }
+    }
+}
+
+static void strip_cell(View *view, StripWork *work, int64_t from_us, int64_t to_us,
+                       StripCell *cell)
+{
+    static const char any[] = "SELECT 1 FROM tick WHERE second >= ?1 AND second < ?2 LIMIT 1";
+    int damages = view->db.damages;
+    view->db.at_us = from_us;
+    int64_t grain_s = view_grain_us(&work->trimmed, from_us) / SECOND_US;
+    int64_t first = from_us / SECOND_US / grain_s * grain_s;
+    int64_t behind = (to_us + SECOND_US - 1) / SECOND_US;
+    behind = (behind + grain_s - 1) / grain_s * grain_s;
+    bool has_last = work->last_us >= from_us && work->last_us < to_us; /* no tick yet */
+    bool has_tick = view_number(view, VIEW_QUERY(view, any, first, behind), 0) == 1;
+    cell->gap = !has_tick && !has_last;
+    cell->trimmed = from_us < work->trimmed.before_us;
+    strip_rate(view, work, from_us, to_us, has_tick, cell);
+    cell->damaged = view->db.damages > damages;
+}
+
+static void strip_damage(View *view, int64_t from_us, int64_t to_us, int cells, StripCell *strip,
+                         Arena *arena)
+{
+    DamageRow *rows = NULL;
+    size_t count = view_damage(view, DB_DAMAGE_MAX, arena, &rows);
+    double cell_us = (double)(to_us - from_us) / cells;
+    for (size_t i = 0; i < count; i++) {
+        if (rows[i].from_us == 0 || rows[i].to_us <= from_us || rows[i].from_us >= to_us) {
+            continue;
+        }
+        double first = (double)(rows[i].from_us - from_us) / cell_us;
+        double last = (double)(rows[i].to_us - 1 - from_us) / cell_us;
+        for (int c = first < 0 ? 0 : (int)first; c < cells && c <= (int)last; c++) {
+            strip[c].damaged = true;
+        }
+    }
+}
+
 bool view_strip(View *view, int64_t from_us, int64_t to_us, int cells, Arena *arena,
                 StripCell **out)
 {
-    static const char any[] = "SELECT 1 FROM tick WHERE second >= ?1 AND second < ?2 LIMIT 1";
     *out = NULL;
     if (cells <= 0 || cells > 4096 || to_us <= from_us) {
         return false;
     }
-    view_begin(view);
+    view_begin(view, from_us);
     StripCell *strip = view_alloc(view, arena, (size_t)cells, sizeof *strip);
-    int64_t last_us = 0;
-    Tick before = {0};
+    StripWork work = {.fleet = {.series = -1, .engine = ROLLUP_FLEET}};
     if (strip != NULL) {
-        db_last_us(&view->db, INT64_MAX, &last_us, &view->fault);
-        tick_at(&view->db, from_us + SECOND_US, &before, &view->fault);
+        work.trimmed = view_trimmed(view);
+        db_last_us(&view->db, INT64_MAX, &work.last_us, &view->fault);
+        tick_at(&view->db, from_us + SECOND_US, &work.before, &view->fault);
+        rollup_series(&view->db, rollup_probe_words[ROLL_TOKENS], &work.fleet.series,
+                      &view->fault);
+        work.fleet.last_s = work.last_us / SECOND_US;
     }
     double cell_us = (double)(to_us - from_us) / cells;
     for (int i = 0; strip != NULL && i < cells && view_good(view); i++) {
-        int64_t start_us = from_us + (int64_t)(i * cell_us);
-        int64_t end_us = from_us + (int64_t)((i + 1) * cell_us);
-        int64_t first = start_us / SECOND_US;
-        int64_t behind = (end_us + SECOND_US - 1) / SECOND_US;
-        bool has_last = last_us >= start_us && last_us < end_us; /* its second has no tick yet */
-        bool has_tick = view_number(view, VIEW_QUERY(view, any, first, behind), 0) == 1;
-        strip[i].gap = !has_tick && !has_last;
-        Tick now;
-        tick_at(&view->db, end_us + SECOND_US, &now, &view->fault);
-        if (now.found && before.found && now.second > before.second && has_tick) {
-            double seconds = (double)(now.second - before.second);
-            strip[i].tokens_per_s = val_of((now.tokens - before.tokens) / seconds, now.last_us);
-        }
-        before = now;
+        strip_cell(view, &work, from_us + (int64_t)(i * cell_us),
+                   from_us + (int64_t)((i + 1) * cell_us), &strip[i]);
     }
     if (strip != NULL) {
         strip_alerts(view, from_us, to_us, cells, strip);
+        strip_damage(view, from_us, to_us, cells, strip, arena);
     }
     view_end(view);
     *out = strip;

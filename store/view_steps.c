@@ -68,7 +68,7 @@ StepList view_steps(View *view, int64_t t_us, size_t limit, Arena *arena)
     StepList list = {0};
     size_t capacity = 0;
     limit = view_limit(limit);
-    view_begin(view);
+    view_begin(view, t_us);
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, (int64_t)limit);
     while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
         list.rows[list.count++] = step_row(view, arena, stmt, t_us);
@@ -91,11 +91,17 @@ size_t view_step_engines(View *view, int64_t step, int64_t t_us, Arena *arena, E
         " sum(ended_us IS NULL OR ended_us > ?2) FROM attempt"
         " WHERE step = ?1 AND started_us <= ?2 AND engine IS NOT NULL GROUP BY engine"
         " ORDER BY engine";
+    /* Of a step whose attempts were trimmed. */
+    static const char kept[] = "SELECT engine, from_us, to_us, samples, to_us IS NULL OR to_us > ?2"
+                               " FROM step_engine WHERE step = ?1 AND from_us <= ?2"
+                               " ORDER BY engine";
     size_t count = 0;
     size_t capacity = 0;
     *out = NULL;
-    view_begin(view);
-    sqlite3_stmt *stmt = VIEW_QUERY(view, sql, step, t_us);
+    view_begin(view, t_us);
+    bool trimmed = step < view_trimmed(view).step;
+    sqlite3_stmt *stmt = trimmed ? VIEW_QUERY(view, kept, step, t_us)
+                                 : VIEW_QUERY(view, sql, step, t_us);
     while (view_row(view, arena, stmt, out, &capacity, count, sizeof **out)) {
         bool open = sqlite3_column_int64(stmt, 4) > 0;
         (*out)[count++] = (EngineSpan){.engine = sqlite3_column_int64(stmt, 0),

@@ -59,7 +59,7 @@ static void poison(Snapshot *s)
     s->txn.answer_count = 1;
     s->sample.engine_name = s->sample.finish = s->sample.reason = evil;
     s->sample.prompt = s->sample.label = s->sample.text = (Str){evil, sizeof evil - 1};
-    s->samples = (SampleList){&s->sample, 1, 1};
+    s->samples = (SampleList){&s->sample, 1, 1, false};
     (void)fault_set(&s->fault, ERR_IO, evil, "%s", evil);
 }
 
