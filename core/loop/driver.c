@@ -301,6 +301,8 @@ static Err open_net(Driver *d, Fault *fault)
     HttpClientConfig http = {.connect_ms = 3000, .silence_ms = 60000, .total_ms = 600000,
                              .max_body = 256 << 20};
     Err err = http_client_new(&d->uv, &http, &d->http, fault);
+    http.at_once = true;
+    err = err ? err : http_client_new(&d->uv, &http, &d->control_http, fault);
     if (err == ERR_OK) {
         err = ctl_server_new(&d->uv, d->config->socket_path, driver_on_control, d, &d->ctl, fault);
     }
@@ -404,6 +406,7 @@ static void teardown(Driver *d)
     driver_members_stop(d);
     fleet_free(d->fleet);
     http_client_free(d->http);
+    http_client_free(d->control_http);
     uv_unref((uv_handle_t *)&d->durable); /* stays open for the writer thread */
     for (int i = 0; i < CLOSE_ROUNDS && uv_run(&d->uv, UV_RUN_NOWAIT) != 0; i++) {
         if (i > 3 && !uv_is_closing((uv_handle_t *)&d->tick)) {

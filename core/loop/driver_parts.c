@@ -570,14 +570,17 @@ Err driver_parts_start(Driver *d, Fault *fault)
     } else {
         (void)str_format(d->front.url, sizeof d->front.url, "http://127.0.0.1:%d", port);
     }
-    (void)str_format(d->front.generate_url, sizeof d->front.generate_url, "%s/generate",
-                     d->front.url);
+    if (!c->direct) {
+        (void)str_format(d->front.generate_url, sizeof d->front.generate_url, "%s/generate",
+                         d->front.url);
+    }
     FleetEvents events;
     fleet_events(d, &events);
-    FleetConfig fleet = {.frontend_url = d->front.url, .engine_bearer = c->engine_bearer,
+    FleetConfig fleet = {.frontend_url = c->direct ? NULL : d->front.url,
+                         .engine_bearer = c->engine_bearer,
                          .engine_admin = c->engine_admin, .await_listing = c->rollout_url != NULL,
                          .probe = c->probe, .first_engine_id = 1};
-    Err err = fleet_new(&d->uv, d->http, d->store, &fleet, &events, &d->fleet, fault);
+    Err err = fleet_new(&d->uv, d->control_http, d->store, &fleet, &events, &d->fleet, fault);
     for (int i = d->seat_count; err == ERR_OK && i < fleet_count(d->fleet); i++) {
         driver_seat_reset(d, i, fleet_engine(d->fleet, i).address); /* of an earlier life */
         d->seats[i].state = ENGINE_GONE;

@@ -225,7 +225,7 @@ struct Driver {
 
     Store *store;
     CtlServer *ctl;
-    HttpClient *http;
+    HttpClient *http, *control_http; /* generation and lists; calls to engines, never gathered */
     Fleet *fleet;
     Loop *loop;
     Tokenizer *tokenizer;

@@ -314,7 +314,7 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
     /* Ours compute in FP32 on the very weights that were trained; others may do so in BF16. */
     bool exact = d->config->local_engines > 0 && !d->config->trainer_command;
     TxnConfig config = {.txn = job->id, .from_version = job->from, .to_version = to,
-                        .apply_retries = 1, .flush_retries = 20,
+                        .apply_retries = 1,
                         .canary_tolerance = exact ? 0.05F : 0.3F};
     job->txn = txn_new(&config, ids, job->count);
     free(ids);

@@ -110,7 +110,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     (void)status;
     (void)events;
     HttpClient *client = poll->data;
-    if (take_ready(client) >= HTTP_GATHER_AT && !client->gone) {
+    if (take_ready(client) >= HTTP_GATHER_AT && !client->gone && !client->config.at_once) {
         client->gathering = true;
         uv_poll_stop(&client->poll);
         uv_timer_start(&client->gather_timer, on_gathered, HTTP_GATHER_MS, 0);

@@ -64,6 +64,7 @@ typedef struct HttpClientConfig {
     int64_t connect_ms, silence_ms, total_ms; /* defaults of calls */
     size_t max_body;
     int max_connections_per_host; /* 0: unlimited */
+    bool at_once; /* replies are taken as they come; else busy streams wait for more bytes */
 } HttpClientConfig;
 
 Err http_client_new(uv_loop_t *loop, const HttpClientConfig *config, HttpClient **out,

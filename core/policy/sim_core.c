@@ -427,7 +427,7 @@ static Job *job_start(SimWorld *world, int64_t to, int only)
     }
     TxnConfig config = {.txn = job->id, .from_version = job->from, .to_version = to,
                         .delta_base = delta ? job->from : -1,
-                        .apply_retries = 1, .flush_retries = 20};
+                        .apply_retries = 1};
     job->txn = txn_new(&config, job->members, job->count);
     expect(world, job);
     SimEntry entry = {.kind = ENTRY_TXN, .txn = job->id, .from = job->from, .to = to,

@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CONTINUE_TRIES = 3, PAUSE_TRIES = 2 };
+enum { CONTINUE_TRIES = 3, PAUSE_TRIES = 2, FLUSH_TRIES = 25 };
+/* An engine refuses a flush while aborted requests leave it, which is a matter of milliseconds. */
+static const int64_t FLUSH_AGAIN_US = 2000, AGAIN_US = 50000;
 static const int64_t SECOND_US = 1000000;
 
 static int64_t default_budget_us(TxnPhase phase)
@@ -51,6 +53,11 @@ Txn *txn_new(const TxnConfig *config, const TxnMember *members, int count)
     txn->count = count;
     for (int i = 0; i < count; i++) {
         txn->members[i].id = members[i];
+        txn->engines = members[i].engine >= txn->engines ? members[i].engine + 1 : txn->engines;
+    }
+    txn->at = xcalloc((size_t)txn->engines, sizeof *txn->at);
+    for (int i = count - 1; i >= 0; i--) {
+        txn->at[members[i].engine] = i + 1;
     }
     txn->capacity = (size_t)count * 4 + 8;
     txn->queue = xcalloc(txn->capacity, sizeof *txn->queue);
@@ -61,6 +68,7 @@ void txn_free(Txn *txn)
 {
     if (txn) {
         free(txn->members);
+        free(txn->at);
         free(txn->queue);
         free(txn);
     }
@@ -97,6 +105,7 @@ static void enter(Txn *txn, TxnPhase phase, int64_t now_us)
         memset(member->awaited, 0, sizeof member->awaited);
     }
     txn->awaited_global = 0;
+    txn->done_before = 0;
 }
 
 static void start_verify(Txn *txn, Member *member)
@@ -411,12 +420,16 @@ static bool waits_for_members(TxnPhase phase)
            phase == TXN_CONTINUE;
 }
 
-static bool all_done(const Txn *txn)
+/* Within a phase nobody becomes active or undone again, so the first one that is open only moves
+ * on: O(members) a phase, not an answer. */
+static bool all_done(Txn *txn)
 {
-    for (int i = 0; i < txn->count; i++) {
-        if (member_active(&txn->members[i]) && !txn->members[i].done) {
+    while (txn->done_before < txn->count) {
+        const Member *member = &txn->members[txn->done_before];
+        if (member_active(member) && !member->done) {
             return false;
         }
+        txn->done_before++;
     }
     return true;
 }
@@ -521,14 +534,14 @@ static void verify_part(Member *member, VerifyPart part, const TxnAnswer *answer
 }
 
 /* A call that may be repeated: again after a growing pause, until its tries are used up. */
-static void retry_or_fail(Member *member, int tries, const char *what, const char *detail,
-                          int64_t now_us)
+static void retry_or_fail(Member *member, int64_t first_us, int tries, const char *what,
+                          const char *detail, int64_t now_us)
 {
     if (++member->tries >= tries) {
         fail_member(member, what, detail);
         return;
     }
-    int64_t wait = 50000;
+    int64_t wait = first_us;
     for (int i = 1; i < member->tries && wait < SECOND_US; i++) {
         wait *= 2;
     }
@@ -557,12 +570,15 @@ static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int
         if (answer->ok || (answer->kind == TXN_ACT_FLUSH && TXN_PLANTED(PLANTED_NO_FLUSH))) {
             member->done = true;
         } else if (answer->kind == TXN_ACT_PAUSE) {
-            retry_or_fail(member, PAUSE_TRIES, "pause failed", answer->detail, now_us);
+            retry_or_fail(member, AGAIN_US, PAUSE_TRIES, "pause failed", answer->detail,
+                          now_us);
         } else if (answer->kind == TXN_ACT_FLUSH) {
-            int tries = txn->config.flush_retries > 0 ? txn->config.flush_retries : 20;
-            retry_or_fail(member, tries, "cache flush refused", answer->detail, now_us);
+            int tries = txn->config.flush_retries > 0 ? txn->config.flush_retries : FLUSH_TRIES;
+            retry_or_fail(member, FLUSH_AGAIN_US, tries, "cache flush refused", answer->detail,
+                          now_us);
         } else if (answer->kind == TXN_ACT_CONTINUE) {
-            retry_or_fail(member, CONTINUE_TRIES, "continue failed", answer->detail, now_us);
+            retry_or_fail(member, AGAIN_US, CONTINUE_TRIES, "continue failed", answer->detail,
+                          now_us);
         } else {
             fail_member(member, "update failed", answer->detail);
         }

@@ -50,7 +50,7 @@ typedef struct TxnConfig {
     int64_t txn, from_version, to_version; /* from -1: nothing committed yet (first update) */
     int64_t delta_base;    /* to_version is there as a delta on this version; -1: only in full */
     int apply_retries;     /* per engine, 1 */
-    int flush_retries;     /* 20 */
+    int flush_retries;     /* 0: default, 25 */
     int64_t phase_budget_us[TXN_PHASE_COUNT]; /* per TxnPhase; 0: default (txn.c) */
     float canary_tolerance; /* largest |difference| of a canary log-prob; 0: default 0.05 */
 } TxnConfig;

@@ -106,12 +106,8 @@ void txn_give_up(const Txn *txn, Member *member)
 
 Member *txn_member(const Txn *txn, int engine)
 {
-    for (int i = 0; i < txn->count; i++) {
-        if (txn->members[i].id.engine == engine) {
-            return &txn->members[i];
-        }
-    }
-    return NULL;
+    int at = engine >= 0 && engine < txn->engines ? txn->at[engine] : 0;
+    return at > 0 ? &txn->members[at - 1] : NULL;
 }
 
 bool txn_in_doubt(const Txn *txn, int engine)

@@ -47,6 +47,8 @@ struct Txn {
     TxnConfig config;
     Member *members;
     int count;
+    int *at, engines; /* at[engine] - 1: its member; 0: none. Engines below `engines` */
+    int done_before;  /* members before it are done with the present phase */
     TxnPhase phase;
     bool rolling_back;   /* the decision was roll-back: the version wanted is from_version */
     bool begun, over, committed;

@@ -65,10 +65,12 @@ static void judge_checksums(Txn *txn)
     int best = 0;
     int with = 0;
     for (int i = 0; i < txn->count; i++) {
+        with += has_digest(&txn->members[i]);
+    }
+    for (int i = 0; i < txn->count && 2 * best <= with; i++) { /* a majority has no rival */
         if (!has_digest(&txn->members[i])) {
             continue;
         }
-        with++;
         int same = 0;
         for (int j = 0; j < txn->count; j++) {
             same += has_digest(&txn->members[j]) &&
@@ -120,7 +122,11 @@ static const Member *medoid(const Txn *txn, float tolerance)
 {
     const Member *best = NULL;
     int best_near = -1;
+    int with = 0;
     for (int i = 0; i < txn->count; i++) {
+        with += has_score(&txn->members[i]);
+    }
+    for (int i = 0; i < txn->count && best_near < with; i++) { /* near to all: none is nearer */
         const Member *a = &txn->members[i];
         if (!has_score(a)) {
             continue;

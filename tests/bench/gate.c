@@ -134,6 +134,7 @@ static void start_run(Gate *g)
     (void)snprintf(steps, sizeof steps, "%lld", (long long)(g->fail ? 1000000 : g->updates));
     (void)snprintf(data, sizeof data, "%s/../train.jsonl", g->base);
     (void)snprintf(out, sizeof out, "%s/run.out", g->dir);
+    const char *probe = g->engines > 64 ? "5000" : "500"; /* all parts share this machine */
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
     const char *argv[] = {
@@ -141,7 +142,9 @@ static void start_run(Gate *g)
         g->base, "--prompt-data", data, "--label-key", "label", "--rm-type", "digits",
         "--rollout-batch-size", "4", "--n-samples-per-prompt", "2", "--rollout-max-response-len",
         "4", "--num-rollout", steps, "--engines-file", g->file, "--trainer", self,
-        "--rollout-skip-special-tokens", "--publish-dtype", "f32", NULL};
+        "--rollout-skip-special-tokens", "--publish-dtype", "f32", "--probe-ping-ms", probe,
+        "--probe-loads-ms", probe, "--probe-model-ms", "10000", "--probe-metrics-ms", "0",
+        "--probe-health-ms", "0", "--probe-stale-ms", "20000", "--probe-dead-ms", "30000", NULL};
     (void)setenv("BENCH_STUB_BASE", g->base, 1);
     g->run = start(argv, out);
 }
