@@ -35,6 +35,10 @@ static int on_url(http_parser *parser, const char *at, size_t n)
 static int on_field(http_parser *parser, const char *at, size_t n)
 {
     HttpConn *conn = conn_of(parser);
+    if (memchr(at, ' ', n)) { /* "Host : x" is read differently by others: RFC 9112 5.1 wants 400 */
+        conn->refuse = 400;
+        return 1;
+    }
     if (conn->field_count == 0 || conn->in_value) {
         if (conn->field_count == HTTP_FIELDS_MAX) {
             conn->refuse = 431;
@@ -96,6 +100,18 @@ static int on_headers_complete(http_parser *parser)
         str_equal_nocase(conn_header(conn, "expect"), STR("100-continue"))) {
         text_add_c(&conn->out, "HTTP/1.1 100 Continue\r\n\r\n");
         http_conn_dirty(conn);
+    }
+    return 0;
+}
+
+/* A chunk that announces more than the bound is refused at once, not when its bytes have come. */
+static int on_chunk_header(http_parser *parser)
+{
+    HttpConn *conn = conn_of(parser);
+    size_t room = conn->server->config.max_body - conn->body.n;
+    if (parser->content_length > room) {
+        conn->refuse = 413;
+        return 1;
     }
     return 0;
 }
@@ -225,7 +241,8 @@ void http_conn_feed(HttpConn *conn, const char *bytes, size_t n)
     static const http_parser_settings settings = {
         .on_message_begin = on_message_begin, .on_url = on_url, .on_header_field = on_field,
         .on_header_value = on_value, .on_headers_complete = on_headers_complete,
-        .on_body = on_body, .on_message_complete = on_message_complete};
+        .on_chunk_header = on_chunk_header, .on_body = on_body,
+        .on_message_complete = on_message_complete};
     size_t at = 0;
     while (at < n && !conn->exchange && conn->state != CONN_CLOSED &&
            conn->state != CONN_LINGER && http_conn_queued(conn) < NEXT_REQUEST_QUEUE) {

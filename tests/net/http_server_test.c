@@ -299,6 +299,26 @@ static void refusals(void)
     reply = talk(rig->port, "POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked"
                  "\r\n\r\nabcde");
     CHECK(strncmp(reply, "HTTP/1.1 400 ", 13) == 0); /* request smuggling */
+    static const char *const chunks[] = {"65", "ffffffff", "7fffffffffffffff", "8000000000000000",
+                                         "ffffffffffffffff", "fffffffffffffffe"};
+    for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) { /* announced, not sent */
+        text_clear(&text);
+        text_addf(&text, "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n%s\r\n",
+                  chunks[i]);
+        reply = talk(rig->port, text_c(&text));
+        CHECK(strncmp(reply, i < 4 ? "HTTP/1.1 413 " : "HTTP/1.1 4", i < 4 ? 13 : 10) == 0);
+    }
+    static const char *const heads[] = {"Host : x", "Content-Length : 5", " Host: x", "Ho st: x",
+                                        "Transfer-Encoding : chunked", "Host\t: x"};
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) { /* blanks before the colon */
+        text_clear(&text);
+        text_addf(&text, "GET / HTTP/1.1\r\n%s\r\n\r\n", heads[i]);
+        reply = talk(rig->port, text_c(&text));
+        if (strncmp(reply, "HTTP/1.1 400 ", 13) != 0) {
+            fprintf(stderr, "%s: %.60s\n", heads[i], reply);
+        }
+        CHECK(strncmp(reply, "HTTP/1.1 400 ", 13) == 0);
+    }
     CHECK_I64(rig->requests, 0);
     text_free(&text);
     rig_end(rig);
