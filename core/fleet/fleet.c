@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/fleet/front.h"
 #include "core/fleet/registration.h"
 #include "store/view.h"
 
@@ -14,7 +15,6 @@
 
 enum {
     TICK_MS = 100,
-    FRONTEND_REFUSED_LIMIT = 2,
     ADDRESS_TABLE = 4 * FLEET_ENGINES_MAX /* a power of two */
 };
 
@@ -25,13 +25,6 @@ typedef struct Slot {
     int64_t epoch; /* raised when the process is known to have ended: older probes are void */
     ProbeState probe;
 } Slot;
-
-typedef struct Frontend {
-    char *url;
-    bool up, in_flight;
-    int refused;
-    int64_t due_us, last_ok_us;
-} Frontend;
 
 typedef struct ControlCtx { /* one control call under way */
     struct ControlCtx *prev, *next;
@@ -62,7 +55,7 @@ struct Fleet {
     uv_timer_t timer;
     Slot *slots; /* FLEET_ENGINES_MAX of them: what fleet_engine lent stays where it is */
     int count;
-    Frontend frontend;
+    Front *front; /* NULL: there is none */
     ControlCtx *calls;
     int16_t by_address[ADDRESS_TABLE]; /* open addressing; index + 1, 0 empty: asked per token */
     bool freeing;
@@ -228,72 +221,33 @@ static void send_probe(Fleet *fleet, int index, ProbeKind kind)
     }
 }
 
-static void set_frontend(Fleet *fleet, bool up, const char *reason)
+static void on_front_look(const EngineAnswer *answer, Str body, void *user)
 {
-    if (fleet->frontend.up != up) {
-        fleet->frontend.up = up;
-        if (fleet->events.on_frontend) {
-            fleet->events.on_frontend(up, reason, fleet->events.user);
+    Fleet *fleet = user;
+    if (!fleet->freeing) {
+        log_probe(fleet, -1, PROBE_FRONTEND, answer);
+        if (body.n > 0 && fleet->registration) {
+            registration_health(fleet->registration, body, clock_mono_us());
         }
     }
 }
 
-/* 200 with a body that says neither unhealthy nor draining; it proves only that the frontend
- * itself runs (dynamo-api 2.2), which is what is asked here. */
-static void on_frontend_done(HttpCall *call, const HttpResult *result, void *user)
+static void on_front_change(bool up, const char *reason, void *user)
 {
     (void)call;
     Fleet *fleet = user;
-    Frontend *f = &fleet->frontend;
-    f->in_flight = false;
-    if (fleet->freeing) {
-        return;
-    }
-    EngineAnswer *a = xcalloc(1, sizeof *a);
-    a->took_us = result->total_us;
-    a->status = result->status;
-    size_t at = 0;
-    const bool good = result->end == HTTP_END_OK && result->status == 200
-                      && !str_find(result->body, STR("\"unhealthy\""), &at);
-    const char *outcome = http_end_name(result->end);
-    char text[160];
-    if (result->end == HTTP_END_OK && !good) {
-        (void)str_format(a->outcome, sizeof a->outcome, "http %d", result->status);
-        outcome = a->outcome;
-    } else {
-        (void)str_format(a->outcome, sizeof a->outcome, "%s", outcome);
-    }
-    log_probe(fleet, -1, PROBE_FRONTEND, a);
-    const bool refused = result->end == HTTP_END_REFUSED || result->end == HTTP_END_RESET
-                         || result->end == HTTP_END_NAME;
-    f->refused = refused ? f->refused + 1 : 0;
-    (void)str_format(text, sizeof text, "%s: %.60s", f->url, outcome);
-    if (good) {
-        f->last_ok_us = clock_mono_us();
-        if (fleet->registration) {
-            registration_health(fleet->registration, result->body, clock_mono_us());
-        }
-        set_frontend(fleet, true, "answers");
-    } else if (!refused || f->refused >= FRONTEND_REFUSED_LIMIT) {
-        set_frontend(fleet, false, text);
+    if (!fleet->freeing && fleet->events.on_frontend) {
+        fleet->events.on_frontend(up, reason, fleet->events.user);
     }
     free(a);
 }
 
-static void tick_frontend(Fleet *fleet, int64_t now_us)
+static void on_front_ready(Readiness now, const char *words, void *user)
 {
-    Frontend *f = &fleet->frontend;
-    if (!f->url || f->in_flight || f->due_us > now_us) {
-        return;
+    Fleet *fleet = user;
+    if (!fleet->freeing && fleet->events.on_ready) {
+        fleet->events.on_ready(now, words, fleet->events.user);
     }
-    char *url = xasprintf("%s/health", f->url);
-    int64_t bound = probe_timeout_ms(NULL, &fleet->config.probe, PROBE_FRONTEND, now_us);
-    HttpRequestSpec request = {.method = "GET", .url = url, .idempotent = true, .total_ms = bound,
-                               .silence_ms = -1, .connect_ms = bound, .max_body = 4 << 20,
-                               .on_done = on_frontend_done, .user = fleet};
-    f->due_us = now_us + fleet->config.probe.ping_ms * 1000;
-    f->in_flight = http_start(fleet->probe_client, &request, NULL, NULL) == ERR_OK;
-    free(url);
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -316,7 +270,7 @@ static void on_tick(uv_timer_t *timer)
         }
     }
     if (!fleet->freeing) {
-        tick_frontend(fleet, now_us);
+        front_tick(fleet->front, now_us);
     }
 }
 
@@ -396,13 +350,18 @@ Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConf
     }
     fleet->bearer = config->engine_bearer ? xstrdup(config->engine_bearer) : NULL;
     fleet->admin = config->engine_admin ? xstrdup(config->engine_admin) : NULL;
-    fleet->frontend.url = config->frontend_url ? xstrdup(config->frontend_url) : NULL;
     fleet->config.engine_bearer = fleet->bearer;
     fleet->config.engine_admin = fleet->admin;
-    fleet->config.frontend_url = fleet->frontend.url;
     fleet->registration = config->await_listing ? registration_new() : NULL;
     if (events) {
         fleet->events = *events;
+    if (!err && config->frontend_url) {
+        FrontEvents front = {on_front_look, on_front_change, on_front_ready, fleet};
+        fleet->front = front_new(fleet->probe_client, config->frontend_url,
+                                 config->await_listing || config->ask_ready,
+                                 &fleet->config.probe, &front);
+    }
+    fleet->config.frontend_url = NULL; /* the caller's */
     }
     Err err = http_client_new(loop, NULL, &fleet->probe_client, fault);
     if (!err) {
@@ -431,7 +390,7 @@ static void on_timer_closed(uv_handle_t *handle)
     registration_free(fleet->registration);
     free(fleet->bearer);
     free(fleet->admin);
-    free(fleet->frontend.url);
+    front_free(fleet->front);
     free(fleet);
 }
 
@@ -647,7 +606,12 @@ void fleet_set_admitted(Fleet *fleet, int index, bool admitted)
 
 bool fleet_frontend_up(const Fleet *fleet)
 {
-    return fleet->frontend.up;
+    return front_up(fleet->front);
+}
+
+const ReadinessState *fleet_frontend_ready(const Fleet *fleet)
+{
+    return front_readiness(fleet->front);
 }
 
 bool fleet_listed(const Fleet *fleet, int index)

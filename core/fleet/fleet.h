@@ -5,6 +5,7 @@
 #define ROLLTOP_FLEET_FLEET_H
 
 #include "core/fleet/probe.h"
+#include "core/fleet/readiness.h"
 
 typedef struct Fleet Fleet;
 
@@ -26,6 +27,7 @@ typedef struct FleetEvents { /* on the loop thread; any may be NULL */
                      void *user);
     void (*on_incarnation)(int engine, int64_t incarnation, void *user); /* fence it */
     void (*on_frontend)(bool up, const char *reason, void *user);
+    void (*on_ready)(Readiness now, const char *words, void *user); /* of an up frontend */
     void *user;
 } FleetEvents;
 
@@ -34,6 +36,7 @@ typedef struct FleetConfig {
     const char *engine_bearer;  /* the engines' ordinary key; may be NULL */
     const char *engine_admin;   /* their admin key, for control; NULL: the ordinary one */
     bool await_listing; /* the frontend is another's: engines register there by themselves */
+    bool ask_ready;     /* asks it whether its model is ready; await_listing does so too */
     ProbeSettings probe;
     int64_t first_engine_id;    /* 1; engines already in the log are found again by name */
 } FleetConfig;
@@ -54,6 +57,7 @@ void fleet_hold(Fleet *fleet, int index, bool paused, bool loading, bool fenced)
 void fleet_set_verified(Fleet *fleet, int index, int64_t policy_version); /* and logs it */
 void fleet_set_admitted(Fleet *fleet, int index, bool admitted);
 bool fleet_frontend_up(const Fleet *fleet);
+const ReadinessState *fleet_frontend_ready(const Fleet *fleet); /* UNKNOWN while it is not up */
 /* False while an engine of another's frontend is not on its list: it must not get an update yet
  * (see registration.h). Always true where the frontend is ours or keeps no list. */
 bool fleet_listed(const Fleet *fleet, int index);

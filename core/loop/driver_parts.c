@@ -11,7 +11,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PART_BACKOFF_MAX_MS = 8000, PART_CALM_MS = 30000, PART_SILENT_MS = 10000 };
+enum {
+    PART_BACKOFF_MAX_MS = 8000,
+    PART_CALM_MS = 30000,
+    PART_SILENT_MS = 10000,
+    FRONT_NONE_MS = 30000 /* set aside for seconds is no loss; this long, it is one */
+};
 
 static const char *part_word(const Part *part)
 {
@@ -437,6 +442,7 @@ static void on_frontend(bool up, const char *reason, void *user)
     }
     d->front.up = up;
     d->front.down_us = up ? 0 : clock_mono_us();
+    d->front.none_us = 0;
     (void)str_format(d->front.how, sizeof d->front.how, "does not answer%s%s",
                      reason && reason[0] ? ": " : "", reason ? reason : "");
     driver_event(d, up ? SEVERITY_INFO : SEVERITY_CRIT, "frontend", 0, "%s%s%s",
@@ -450,10 +456,33 @@ static void on_frontend(bool up, const char *reason, void *user)
     driver_check_parts(d);
 }
 
+/* Only asked of a frontend of others. New requests wait while it would refuse every one. */
+static void on_ready(Readiness now, const char *words, void *user)
+{
+    Driver *d = user;
+    bool none = now == READINESS_NONE;
+    if (none != (d->front.none_us > 0) || now == READINESS_SPLIT) {
+        driver_event(d, now == READINESS_SPLIT ? SEVERITY_CRIT
+                                               : none ? SEVERITY_WARN : SEVERITY_INFO,
+                     "frontend", 0, "%s: %s", none ? "can serve nobody, requests wait"
+                                                   : now == READINESS_READY ? "can serve again"
+                                                                            : "answers", words);
+    }
+    d->front.none_us = !none ? 0 : d->front.none_us ? d->front.none_us : clock_mono_us();
+    driver_update_gate(d);
+    driver_check_parts(d);
+}
+
 static void fleet_events(Driver *d, FleetEvents *events)
 {
     *events = (FleetEvents){.on_state = on_state, .on_incarnation = on_incarnation,
-                            .on_frontend = on_frontend, .user = d};
+                            .on_frontend = on_frontend, .on_ready = on_ready, .user = d};
+}
+
+static bool front_lost(const Driver *d)
+{
+    return !d->front.up || (d->front.none_us > 0 &&
+                            clock_mono_us() - d->front.none_us >= FRONT_NONE_MS * 1000LL);
 }
 
 static bool usable(const Driver *d, int engine)
@@ -479,8 +508,9 @@ void driver_parts_missing(const Driver *d, char *out, size_t size)
                                   unlisted ? " (not on the frontend's list)" : "");
         }
     }
-    if (n < size && !d->front.up) {
-        n += (size_t)snprintf(out + n, size - n, "%sfrontend", n ? ", " : "");
+    if (n < size && front_lost(d)) {
+        n += (size_t)snprintf(out + n, size - n, "%sfrontend%s", n ? ", " : "",
+                              d->front.up ? " (it can serve nobody)" : "");
     }
     if (n < size && d->train.stage != TRAINER_READY) {
         (void)snprintf(out + n, size - n, "%strainer", n ? ", " : "");
@@ -498,7 +528,7 @@ void driver_check_parts(Driver *d)
         up += i < fleet_count(d->fleet) && usable(d, i);
     }
     bool engines = up > 0 && (d->ready.ever || up == driver_members_present(d));
-    bool ready = engines && d->front.up && d->train.stage == TRAINER_READY;
+    bool ready = engines && !front_lost(d) && d->train.stage == TRAINER_READY;
     if (ready != d->ready.now) {
         d->ready.now = ready;
         d->ready.lost_us = ready ? 0 : clock_mono_us();

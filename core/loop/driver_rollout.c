@@ -473,7 +473,8 @@ void driver_update_gate(Driver *d)
     for (int i = 0; i < fleet_count(d->fleet) && !served; i++) {
         served = fleet_engine(d->fleet, i).admitted && (!d->local.frontend || d->seats[i].route_ok);
     }
-    bool open = !d->roll.gate_operator && !d->roll.gate_sync && d->front.up && served;
+    bool open = !d->roll.gate_operator && !d->roll.gate_sync && d->front.up &&
+                d->front.none_us == 0 && served;
     if (job) {
         rollout_gate(job->rollout, open, clock_mono_us());
         pump(job);

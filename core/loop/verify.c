@@ -134,7 +134,10 @@ static bool ready_engines(Verify *v)
 static bool frontend_lists(Verify *v, void *arg)
 {
     (void)arg;
-    bool listed = fleet_frontend_up(v->fleet);
+    const ReadinessState *ready = fleet_frontend_ready(v->fleet);
+    bool serves = ready->now == READINESS_READY ? ready->workers >= v->count
+                                                : ready->now == READINESS_UNKNOWN && ready->settled;
+    bool listed = fleet_frontend_up(v->fleet) && serves;
     for (int i = 0; i < v->count; i++) {
         listed = listed && fleet_listed(v->fleet, i);
     }
@@ -146,12 +149,22 @@ static bool ready_frontend(Verify *v)
     if (!v->frontend_url[0]) {
         return step(v, "frontend ready", VERIFY_SKIP, "none is given; engines are asked directly");
     }
-    if (!verify_wait(v, frontend_lists, NULL, FRONTEND_MS)) {
+    bool good = verify_wait(v, frontend_lists, NULL, FRONTEND_MS);
+    const ReadinessState *ready = fleet_frontend_ready(v->fleet);
+    if (!good && ready->now == READINESS_READY && ready->workers < v->count) {
+        return step(v, "frontend ready", VERIFY_FAIL, "%s would give work to %d of %d engines",
+                    v->frontend_url, ready->workers, v->count);
+    }
+    if (!good && (ready->now == READINESS_NONE || ready->now == READINESS_SPLIT)) {
+        return step(v, "frontend ready", VERIFY_FAIL, "%s: %s", v->frontend_url, ready->words);
+    }
+    if (!good) {
         return step(v, "frontend ready", VERIFY_FAIL, "%s %s", v->frontend_url,
                     fleet_frontend_up(v->fleet) ? "does not list every engine"
                                                 : "does not answer");
     }
-    return step(v, "frontend ready", VERIFY_PASS, "%s lists every engine", v->frontend_url);
+    return step(v, "frontend ready", VERIFY_PASS, "%s lists every engine%s", v->frontend_url,
+                ready->now == READINESS_READY ? ", and each is ready" : "");
 }
 
 static void rollout_new(const Verify *v, VerifyRollout *r, int64_t want)
@@ -441,7 +454,8 @@ static Err open_fleet(Verify *v, Fault *fault)
     }
     FleetConfig fleet = {.frontend_url = v->frontend_url[0] ? v->frontend_url : NULL,
                          .engine_bearer = c->engine_bearer, .engine_admin = c->engine_admin,
-                         .await_listing = c->local_engines == 0, .probe = c->probe,
+                         .await_listing = c->local_engines == 0, .ask_ready = true,
+                         .probe = c->probe,
                          .first_engine_id = 1};
     err = err ? err : fleet_new(&v->uv, v->http, v->store, &fleet, &events, &v->fleet, fault);
     v->count = (int)(c->local_engines > 0 ? c->local_engines : (int64_t)c->engine_addr_count);

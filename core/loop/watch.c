@@ -159,6 +159,15 @@ static void on_frontend(bool up, const char *reason, void *user)
          up ? "answers" : "does not answer", reason ? reason : "");
 }
 
+static void on_ready(Readiness now, const char *words, void *user)
+{
+    Watch *w = user;
+    bool bad = now == READINESS_NONE || now == READINESS_SPLIT;
+    tell(w, bad ? SEVERITY_CRIT : SEVERITY_INFO, -1, "frontend %s: %s",
+         bad ? "answers, and can serve nobody" : now == READINESS_READY ? "can serve"
+                                                                        : "answers", words);
+}
+
 /* Somebody's update, seen from outside. */
 static void note_versions(Watch *w)
 {
@@ -298,9 +307,9 @@ static Err open_log(Watch *w, Fault *fault)
 static Err open_fleet(Watch *w, Fault *fault)
 {
     const WatchConfig *c = w->config;
-    FleetEvents events = {on_state, on_incarnation, on_frontend, w};
+    FleetEvents events = {on_state, on_incarnation, on_frontend, on_ready, w};
     FleetConfig fleet = {.frontend_url = c->frontend_url, .engine_bearer = c->engine_bearer,
-                         .probe = c->probe, .first_engine_id = 1};
+                         .probe = c->probe, .first_engine_id = 1, .ask_ready = true};
     fleet.probe.health_ms = 0; /* it would generate a token */
     w->discover = discover_new(c->gone_looks > 0 ? (int)c->gone_looks : GONE_LOOKS);
     w->seen = xcalloc(FLEET_ENGINES_MAX, sizeof *w->seen);

@@ -23,6 +23,9 @@ static char output[16384];
 static const struct { const char *path, *body; } replies[] = {
     {"/ping", ""},
     {"/health", "{\"status\":\"healthy\",\"endpoints\":[],\"instances\":[]}"},
+    {"/v1/models", "{\"object\":\"list\",\"data\":[{\"id\":\"policy\"}]}"},
+    {"/v1/models/policy/ready", "{\"model\":\"policy\",\"ready\":true,\"namespaces\":{\"d\":{"
+                                "\"worker_types\":{\"aggregated\":{\"workers\":1}}}}}"},
     {"/model_info", "{\"model_path\":\"/m\",\"weight_version\":\"5\"}"},
     {"/server_info", "{\"version\":\"0.5.10\",\"random_seed\":7,\"startup_time\":"
                      "{\"scheduler_e2e\":1.5}}"},
@@ -112,7 +115,8 @@ static void the_set_of_requests(void)
                                 "--log", log_path, NULL};
     CHECK_I64(rolltop(argv), 0);
     static const char *const allowed[] = {"GET /ping", "GET /health", "GET /model_info",
-                                          "GET /server_info", "GET /v1/loads", "GET /metrics"};
+                                          "GET /server_info", "GET /v1/loads", "GET /metrics",
+                                          "GET /v1/models", "GET /v1/models/policy/ready"};
     for (int i = 0; i < seen_count; i++) {
         bool good = false;
         for (size_t k = 0; k < sizeof allowed / sizeof *allowed; k++) {
@@ -128,7 +132,8 @@ static void the_set_of_requests(void)
     CHECK(was_sent("GET /v1/loads") && was_sent("GET /metrics"));
     CHECK(seen_count > 20 && seen_count < 200); /* it watches, and it does not flood */
     CHECK(strstr(output, "answers at") && strstr(output, "reports weight version 5"));
-    CHECK(strstr(output, "frontend answers"));
+    CHECK(was_sent("GET /v1/models") && was_sent("GET /v1/models/policy/ready"));
+    CHECK(strstr(output, "frontend answers") && strstr(output, "frontend can serve"));
 }
 
 static void what_the_log_holds(void)

@@ -113,7 +113,7 @@ static void fleet_start(const char *frontend)
 {
     FleetConfig config = {.frontend_url = frontend, .probe = probe_settings_default(),
                           .first_engine_id = 1};
-    FleetEvents events = {on_state, on_incarnation, on_frontend, NULL};
+    FleetEvents events = {on_state, on_incarnation, on_frontend, NULL, NULL};
     Fault fault = {0};
     memset(&seen, 0, sizeof seen);
     CHECK_I64(fleet_new(&loop, client, store, &config, &events, &fleet, &fault), ERR_OK);
