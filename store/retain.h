@@ -10,13 +10,13 @@
 typedef struct Retain {
     TrimLimits limits;
     TrimWork work;
-    int64_t looked_us; /* monotonic */
+    int64_t looked_us; /* in the log's own time */
     int64_t warned_us; /* when it was said that the bound of size does not hold */
 } Retain;
 
 /* A trim that was cut short, by a crash or by a commit that failed, goes on. */
 Err retain_load(Retain *retain, Db *db, Fault *fault);
 /* Inside the open transaction, after its facts; an SQLite code. */
-int retain_slice(Retain *retain, Writer *writer, int64_t now_us);
+int retain_slice(Retain *retain, Writer *writer);
 
 #endif

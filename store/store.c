@@ -123,7 +123,7 @@ static Err commit_group(Store *store, Group *group, Fault *fault)
     Db *db = &store->writer.db;
     bool begun = sqlite3_exec(db->handle, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK;
     bool good = begun && apply_group_facts(store, group) == SQLITE_OK &&
-                retain_slice(&store->retain, &store->writer, clock_mono_us()) == SQLITE_OK &&
+                retain_slice(&store->retain, &store->writer) == SQLITE_OK &&
                 sqlite3_exec(db->handle, "COMMIT", NULL, NULL, NULL) == SQLITE_OK;
     if (good) {
         return ERR_OK;
