@@ -234,12 +234,10 @@ static void on_front_look(const EngineAnswer *answer, Str body, void *user)
 
 static void on_front_change(bool up, const char *reason, void *user)
 {
-    (void)call;
     Fleet *fleet = user;
     if (!fleet->freeing && fleet->events.on_frontend) {
         fleet->events.on_frontend(up, reason, fleet->events.user);
     }
-    free(a);
 }
 
 static void on_front_ready(Readiness now, const char *words, void *user)
@@ -355,6 +353,8 @@ Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConf
     fleet->registration = config->await_listing ? registration_new() : NULL;
     if (events) {
         fleet->events = *events;
+    }
+    Err err = http_client_new(loop, NULL, &fleet->probe_client, fault);
     if (!err && config->frontend_url) {
         FrontEvents front = {on_front_look, on_front_change, on_front_ready, fleet};
         fleet->front = front_new(fleet->probe_client, config->frontend_url,
@@ -362,8 +362,6 @@ Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConf
                                  &fleet->config.probe, &front);
     }
     fleet->config.frontend_url = NULL; /* the caller's */
-    }
-    Err err = http_client_new(loop, NULL, &fleet->probe_client, fault);
     if (!err) {
         err = load_known(fleet, fault);
     }
