@@ -8,7 +8,7 @@
 
 static uv_loop_t loop;
 static HttpClient *client;
-static RawServer server;
+static RawServer server, other;
 
 #define HEAD "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n" \
              "x-rolltop-engine: 127.0.0.1:31000\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -75,6 +75,10 @@ static bool plain_answers(const RawRequest *r)
                   "\"prompt_tokens\":2,\"finish_reason\":{\"type\":\"stop\"},"
                   "\"completion_tokens\":1,"
                   "\"output_token_logprobs\":[[-1,9007199254740993,null]]}}");
+    } else if (strcmp(r->path, "/elsewhere") == 0) { /* a whole sample waits at the other host */
+        char location[64];
+        snprintf(location, sizeof location, "Location: http://localhost:%d/json\r\n", other.port);
+        raw_reply(r->fd, r->number % 2 ? 307 : 302, location, WHOLE);
     } else if (strcmp(r->path, "/two-models") == 0) { /* as recorded */
         raw_reply(r->fd, 400, "",
                   "{\"error\":{\"message\":\"multiple SGLang models are registered; configure a "
@@ -273,6 +277,7 @@ static void bad_ends(void)
         {"/endless-head", "failed", "too large"},
         {"/nan", "failed", "JSON"},
         {"/beyond", "invalid", "token id"},    /* 2^53 + 1 */
+        {"/elsewhere", "failed", "http 30"},   /* no redirect is followed, nor its body taken */
         {"/two-models", "failed", "multiple SGLang models"}, /* the fleet's fault, not ours */
         {"/gone", "failed", "reset"},
     };
@@ -343,6 +348,7 @@ static void what_is_wrong_is_not_sent(void)
 
 int main(void)
 {
+    other = raw_server_start(handler, NULL);
     server = raw_server_start(handler, NULL);
     uv_loop_init(&loop);
     CHECK_I64(http_client_new(&loop, NULL, &client, NULL), ERR_OK);
@@ -354,5 +360,6 @@ int main(void)
     uv_run(&loop, UV_RUN_DEFAULT);
     CHECK_I64(uv_loop_close(&loop), 0);
     raw_server_stop(&server);
+    raw_server_stop(&other);
     return test_end();
 }
