@@ -125,8 +125,8 @@ static void slow_tick(Driver *d, int64_t now_us)
     if (d->front.up && !d->shutting) {
         driver_route_all(d);
     }
-    int64_t lost_us = d->ready.lost_us > 0 ? now_us - d->ready.lost_us : 0;
     driver_check_parts(d);
+    int64_t lost_us = d->ready.lost_us > 0 ? now_us - d->ready.lost_us : 0;
     int64_t bound_us = d->config->startup_s * 1000000;
     bool never = !d->ready.ever && now_us >= d->ready.due_us;
     bool lost = lost_us > bound_us * DRIVER_LOST_FACTOR && !d->config->loop.hold_on_failure;

@@ -149,13 +149,13 @@ typedef struct DriverFront { /* the front door, ours or not */
     char url[256], generate_url[288], how[96];
     bool up;
     int64_t down_us; /* 0: up */
+    int64_t none_us; /* since when it can serve nobody; 0: it can, or does not say */
 } DriverFront;
 
 typedef struct DriverReady { /* has the run what it needs? */
     bool now, ever;
     int64_t lost_us; /* since when it lacks a part; 0: it has all */
     int64_t due_us;  /* until then it must have come up once */
-    int64_t none_us; /* since when it can serve nobody; 0: it can, or does not say */
 } DriverReady;
 
 typedef struct DriverTrain { /* the trainer's process (driver_train.c) */
