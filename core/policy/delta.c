@@ -2,6 +2,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/policy/delta_xor.h"
 
 #include <endian.h>
 #include <stdio.h>
@@ -11,8 +12,7 @@
 
 enum {
     BLOCK = 64, ADLER_RUN = 5552, ADLER_MOD = 65521,
-    ZSTD_LEVEL = 1,
-    XOR_LEVEL = -3 /* mostly zeros: a faster level finds them as well; any frame is valid */
+    ZSTD_LEVEL = 1
 };
 
 static const char *const encoding_names[] = {"xor", "overwrite"};
@@ -143,17 +143,6 @@ static bool find_spots(const unsigned char *a, const unsigned char *b, size_t n,
     return true;
 }
 
-static uint64_t fill_xor(const unsigned char *a, const unsigned char *b, size_t n,
-                         unsigned char *payload)
-{
-    uint64_t changed = 0;
-    for (size_t i = 0; i < n; i++) {
-        payload[i] = a[i] ^ b[i];
-        changed += a[i] != b[i];
-    }
-    return changed;
-}
-
 static void write_u32(unsigned char *p, uint32_t v)
 {
     p[0] = (unsigned char)v;
@@ -167,15 +156,14 @@ static uint32_t read_u32(const unsigned char *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static Err pack(const void *payload, size_t n, int level, void **frame, size_t *frame_n,
-                Fault *fault)
+static Err pack(const void *payload, size_t n, void **frame, size_t *frame_n, Fault *fault)
 {
     size_t bound = ZSTD_compressBound(n);
     void *out = malloc(bound);
     if (!out) {
         return fault_set(fault, ERR_MEMORY, NULL, "no memory for a delta of %zu bytes", n);
     }
-    size_t written = ZSTD_compress(out, bound, payload, n, level);
+    size_t written = ZSTD_compress(out, bound, payload, n, ZSTD_LEVEL);
     if (ZSTD_isError(written)) {
         free(out);
         return fault_set(fault, ERR_FORMAT, NULL, "zstd: %s", ZSTD_getErrorName(written));
@@ -207,7 +195,7 @@ static Err encode_overwrite(const unsigned char *a, const unsigned char *b, size
             write_u32(payload + 4 + 4 * i, spots.at[i]);
         }
         memcpy(payload + 4 + 4 * spots.count, spots.value, spots.count);
-        err = pack(payload, payload_n, ZSTD_LEVEL, frame, frame_n, fault);
+        err = pack(payload, payload_n, frame, frame_n, fault);
     }
     free(payload);
     free(spots.at);
@@ -223,14 +211,7 @@ Err delta_encode(DeltaEncoding encoding, const void *old_bytes, const void *new_
     if (encoding == DELTA_OVERWRITE) {
         return encode_overwrite(old_bytes, new_bytes, n, frame, frame_n, changed, fault);
     }
-    unsigned char *payload = malloc(n + 1);
-    if (!payload) {
-        return fault_set(fault, ERR_MEMORY, NULL, "no memory for a delta of %zu bytes", n);
-    }
-    *changed = fill_xor(old_bytes, new_bytes, n, payload);
-    Err err = *changed > 0 ? pack(payload, n, XOR_LEVEL, frame, frame_n, fault) : ERR_OK;
-    free(payload);
-    return err;
+    return delta_xor_encode(old_bytes, new_bytes, n, frame, frame_n, changed, fault);
 }
 
 /* ---- applying ----------------------------------------------------------------------------- */
@@ -273,6 +254,9 @@ Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void 
     if (size > most || (encoding == DELTA_XOR && size != n)) {
         return bad_frame(fault, "it is for a tensor of another length");
     }
+    if (encoding == DELTA_XOR) {
+        return delta_xor_apply(frame, frame_n, bytes, n, fault);
+    }
     unsigned char *payload = malloc(size ? size : 1);
     if (!payload) {
         return fault_set(fault, ERR_MEMORY, NULL, "no memory for a delta of %llu bytes", size);
@@ -281,13 +265,8 @@ Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void 
     Err err = ERR_OK;
     if (ZSTD_isError(got) || got != size) {
         err = bad_frame(fault, "zstd cannot read it");
-    } else if (encoding == DELTA_OVERWRITE) {
-        err = overwrite(payload, got, bytes, n, fault);
     } else {
-        unsigned char *p = bytes;
-        for (size_t i = 0; i < n; i++) {
-            p[i] ^= payload[i];
-        }
+        err = overwrite(payload, got, bytes, n, fault);
     }
     free(payload);
     return err;
