@@ -104,12 +104,68 @@ static int64_t seek_probe(View *view, int64_t t_us, int dir)
     return view_number(view, VIEW_QUERY(view, ahead, tick.probe, t_us), 0);
 }
 
+/* Second of the last tick that did not know the incident yet; 0: none. Numbers of incidents in
+ * ticks only grow: halving, O(log) look-ups. */
+static int64_t second_before(View *view, int64_t incident)
+{
+    static const char ends[] = "SELECT coalesce(min(second), 0) FROM tick";
+    static const char last[] = "SELECT coalesce(max(second), -1) FROM tick";
+    static const char at[] = "SELECT incident FROM tick WHERE second <= ?1"
+                             " ORDER BY second DESC LIMIT 1";
+    static const char of[] = "SELECT second FROM tick WHERE second <= ?1"
+                             " ORDER BY second DESC LIMIT 1";
+    int64_t low = view_number(view, view_query(view, ends, NULL, 0), 0);
+    int64_t high = view_number(view, view_query(view, last, NULL, 0), -1);
+    if (low > high || view_number(view, VIEW_QUERY(view, at, low), 0) >= incident) {
+        return 0;
+    }
+    while (low < high && view_good(view)) { /* known before `low + 1`, not known at `low` */
+        int64_t middle = low + (high - low + 1) / 2;
+        if (view_number(view, VIEW_QUERY(view, at, middle), 0) < incident) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return view_number(view, VIEW_QUERY(view, of, low), 0);
+}
+
+/* An alert is raised after its onset, and view_alerts shows it from then on only: a motion goes to
+ * the first moment at which it is seen, and alerts are in that order by number. */
+static int64_t seek_alert(View *view, int64_t t_us, int dir)
+{
+    static const char back[] = "SELECT coalesce(max(incident_id), 0) FROM incident"
+                               " WHERE incident_id <= ?1";
+    static const char ahead[] = "SELECT coalesce(min(incident_id), 0) FROM incident"
+                                " WHERE incident_id >= ?1";
+    static const char onset[] = "SELECT onset_us FROM incident WHERE incident_id = ?1";
+    Tick tick;
+    if (dir < 0) {
+        tick_after(&view->db, t_us, &tick, &view->fault);
+    } else {
+        tick_at(&view->db, t_us, &tick, &view->fault);
+    }
+    int64_t at = dir < 0 ? tick.incident : tick.incident + 1;
+    while (view_good(view)) {
+        int64_t incident = view_number(view, VIEW_QUERY(view, dir < 0 ? back : ahead, at), 0);
+        if (incident == 0) {
+            break;
+        }
+        int64_t raised = second_before(view, incident) * SECOND_US;
+        int64_t seen = view_number(view, VIEW_QUERY(view, onset, incident), 0);
+        seen = seen > raised ? seen : raised;
+        if (dir < 0 ? seen < t_us : seen > t_us) {
+            return seen;
+        }
+        at = incident + dir;
+    }
+    return 0;
+}
+
 bool view_seek(View *view, ViewMark mark, int64_t t_us, int dir, int64_t *out)
 {
     static const char step_back[] = "SELECT max(started_us) FROM step WHERE started_us < ?1";
     static const char step_ahead[] = "SELECT min(started_us) FROM step WHERE started_us > ?1";
-    static const char alert_back[] = "SELECT max(onset_us) FROM incident WHERE onset_us < ?1";
-    static const char alert_ahead[] = "SELECT min(onset_us) FROM incident WHERE onset_us > ?1";
     static const char policy_back[] = "SELECT max(t_us) FROM policy WHERE t_us < ?1";
     static const char policy_ahead[] = "SELECT min(t_us) FROM policy WHERE t_us > ?1";
     int64_t found = 0;
@@ -119,7 +175,7 @@ bool view_seek(View *view, ViewMark mark, int64_t t_us, int dir, int64_t *out)
         found = view_number(view, VIEW_QUERY(view, dir < 0 ? step_back : step_ahead, t_us), 0);
         break;
     case MARK_ALERT:
-        found = view_number(view, VIEW_QUERY(view, dir < 0 ? alert_back : alert_ahead, t_us), 0);
+        found = seek_alert(view, t_us, dir);
         break;
     case MARK_POLICY:
         found = view_number(view, VIEW_QUERY(view, dir < 0 ? policy_back : policy_ahead, t_us),

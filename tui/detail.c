@@ -380,8 +380,13 @@ static void alert_detail(const Draw *d, const Screen *screen, const Detail *deta
     const AlertRow *row = snapshot_alert(s, detail->id);
     char a[FORMAT_MAX];
     char b[FORMAT_MAX];
-    Draw body = plain_frame(d, "ALERT", "a acknowledges   Enter: its engine   Esc comes back",
-                            true);
+    const TailRow *sample = row ? snapshot_alert_sample(s, row) : NULL;
+    char words[160];
+    (void)str_format(words, sizeof words, "%sa acknowledges   Esc comes back",
+                     sample                      ? "Enter: the sample that waits   "
+                     : row && row->engine > 0    ? "Enter: its engine   "
+                                                 : "");
+    Draw body = plain_frame(d, "ALERT", words, true);
     Page page = {body, 0, 0};
     if (!row) {
         page_line(&page, "", ROLE_OK, "this alert is not open at this moment");
@@ -395,8 +400,13 @@ static void alert_detail(const Draw *d, const Screen *screen, const Detail *deta
               format_age(s->t_us - row->onset_us, b));
     page_line(&page, "seen", ROLE_TEXT, "%s", model_acked(screen->m, row->incident)
               ? "acknowledged on this console" : "not acknowledged; a does");
+    if (sample) {
+        tail_words(s, sample, words, sizeof words);
+        page_line(&page, "sample", ROLE_HEADER, "%s", words);
+        page_line(&page, " ", ROLE_KEY, "Enter goes to it");
+    }
     page_gap(&page);
-    page_line(&page, "", ROLE_DIM, "evidence");
+    page_line(&page, "", ROLE_DIM, "evidence, as it was raised");
     int used = draw_wrap(&body, page.y, body.r.h - page.y, 0, ROLE_TEXT,
                          str_from(or_dash(row->evidence)));
     page.y += used + 1;

@@ -96,6 +96,10 @@ static Role cell_role(const Screen *screen, const EngineRow *row, EngineColumn c
     EngineState shown = state_shown(row, screen->s->t_us);
     const StateLook *look = state_look(shown);
     int64_t committed = screen->s->header.policy_version;
+    const AlertRow *alert = snapshot_engine_alert(screen->s, row->engine);
+    if (alert && look->rank > 2 && (column == COL_STATE || column == COL_NAME)) {
+        return severity_role(alert->severity); /* no green for what has an alert open */
+    }
     if (column == COL_STATE || (column == COL_NAME && look->rank <= 1)) {
         return look->role;
     }
@@ -153,6 +157,14 @@ Role engine_why(const Screen *screen, const EngineRow *row, char *buffer, size_t
         return ROLE_PROGRESS;
     }
     bool cordoned = act_cordoned(s, row);
+    const AlertRow *alert = snapshot_engine_alert(s, row->engine);
+    if (alert && state_look(shown)->rank > 2) { /* it answers well, and something is wrong */
+        (void)str_format(buffer, size, "[%c] %s %s%s",
+                         severity_letter(alert->severity), or_dash(alert->class_name),
+                         format_age(s->t_us - alert->onset_us, age),
+                         cordoned ? ", cordoned" : "");
+        return severity_role(alert->severity);
+    }
     if (cordoned && state_look(shown)->rank > 2) {
         (void)str_format(buffer, size, "cordoned: takes nothing new");
         return ROLE_PAUSED;

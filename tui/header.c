@@ -235,6 +235,27 @@ static void draw_rates(const Draw *d, int y, const Screen *screen)
     (void)segment_draw(d, y, d->r.w, gap_of(d), &line);
 }
 
+/* Where the log's alerts are, seen from a moment that has none. */
+static void add_other_alerts(SegmentLine *line, const Screen *screen)
+{
+    const Snapshot *s = screen->s;
+    bool before = false;
+    bool after = false;
+    for (int i = 0; i < s->strip_cells && model_in_replay(screen->m); i++) {
+        int64_t cell_us = (s->strip_to_us - s->strip_from_us) / s->strip_cells;
+        bool past = s->strip_from_us + i * cell_us <= s->t_us;
+        bool any = s->strip[i].warn + s->strip[i].crit > 0;
+        before = before || (any && past);
+        after = after || (any && !past);
+    }
+    if (before) {
+        segment_add(line, 1, ROLE_KEY, "{ goes to the one before");
+    }
+    if (after) {
+        segment_add(line, 1, ROLE_KEY, "} goes to the next");
+    }
+}
+
 static void draw_alerts(const Draw *d, int y, const Screen *screen)
 {
     const Snapshot *s = screen->s;
@@ -250,6 +271,7 @@ static void draw_alerts(const Draw *d, int y, const Screen *screen)
     } else if (s->alerts.count == 0 && open == 0) {
         segment_add(&line, 0, ROLE_TEXT, "ALERTS 0");
         segment_add(&line, 1, ROLE_DIM, "none open at this moment");
+        add_other_alerts(&line, screen);
     } else {
         bool crit = s->header.alerts_crit > 0;
         segment_add(&line, 0, crit ? ROLE_CRIT : ROLE_WARN, "ALERTS %lld",

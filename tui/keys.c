@@ -54,8 +54,16 @@ static unsigned enter(Model *model, const Snapshot *snap)
     if (detail->kind == DETAIL_STEP && (size_t)detail->cursor < snap->samples.count) {
         return open_detail(model, DETAIL_SAMPLE, snap->samples.rows[detail->cursor].sample);
     }
+    if (detail->kind == DETAIL_SAMPLE) {
+        const TailRow *row = snapshot_tail(snap, detail->id);
+        return row && row->engine > 0 ? open_detail(model, DETAIL_ENGINE, row->engine) : 0;
+    }
     if (detail->kind == DETAIL_ALERT) {
         const AlertRow *row = snapshot_alert(snap, detail->id);
+        const TailRow *sample = row ? snapshot_alert_sample(snap, row) : NULL;
+        if (sample) {
+            return open_detail(model, DETAIL_SAMPLE, sample->sample);
+        }
         return row && row->engine > 0 ? open_detail(model, DETAIL_ENGINE, row->engine) : 0;
     }
     if (detail->kind == DETAIL_EVENT) {

@@ -202,6 +202,11 @@ void model_order(Model *model, const Snapshot *snap)
     for (size_t i = 0; i < snap->engines.count; i++) {
         const EngineRow *row = &snap->engines.rows[i];
         int rank = state_look(state_shown(row, snap->t_us))->rank;
+        const AlertRow *alert = snapshot_engine_alert(snap, row->engine);
+        if (alert) { /* with the broken, or with those that want attention */
+            int least = alert->severity == SEVERITY_CRIT ? 0 : 1;
+            rank = rank < least ? rank : least;
+        }
         RowOrder *order = model_order_find(model, row->engine);
         if (!order) {
             if (model->order_count == MODEL_ENGINES_MAX) {

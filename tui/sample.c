@@ -83,6 +83,15 @@ static void draw_facts(SamplePage *page, const Screen *screen, const SampleView 
                      sample->finish ? sample->finish : "not finished", sample->attempt,
                      or_dash(sample->engine_name));
     line(page, "fate", bad ? ROLE_WARN : ROLE_TEXT, text);
+    const TailRow *flight = snapshot_tail(screen->s, sample->sample);
+    if (flight && sample->ended_us == 0) {
+        tail_words(screen->s, flight, text, sizeof text);
+        line(page, "so far", ROLE_HEADER, text);
+        Role role = tail_why(screen->s, flight, text, sizeof text);
+        if (text[0]) {
+            line(page, "why", role, text);
+        }
+    }
     (void)str_format(text, sizeof text, "%s   group %lld   step %lld   prompt row %lld",
                      format_ratio_val(sample->reward, a), (long long)sample->group,
                      (long long)sample->step, (long long)sample->prompt_index);
@@ -97,9 +106,12 @@ static void draw_facts(SamplePage *page, const Screen *screen, const SampleView 
 void detail_sample_draw(const Draw *d, const Screen *screen, const Detail *detail)
 {
     const SampleView *sample = &screen->s->sample;
+    bool flies = sample->ended_us == 0 && snapshot_tail(screen->s, detail->id) != NULL;
     char title[64];
     (void)str_format(title, sizeof title, "SAMPLE %lld", (long long)detail->id);
-    Draw body = plain_frame(d, title, "j k scroll  X aborts  Esc comes back", true);
+    Draw body = plain_frame(d, title, flies
+                            ? "Enter: its engine  j k scroll  X aborts  Esc comes back"
+                            : "j k scroll  Esc comes back", true);
     if (!screen->s->has_sample || sample->sample != detail->id) {
         draw_text(&body, 1, 0, ROLE_DIM, "this sample had not begun at this moment");
         return;

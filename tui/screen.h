@@ -49,6 +49,10 @@ void strip_draw(const Draw *d, int y, const Screen *screen);
 void history_draw(const Draw *d, const Screen *screen);
 void engines_draw(const Draw *d, const Screen *screen);
 void tail_draw(const Draw *d, const Screen *screen);
+/* "9/311 on eng-02: 29s old, 31 tokens, 1.1/s, last token 0.9s ago" */
+void tail_words(const Snapshot *s, const TailRow *row, char *buffer, size_t size);
+/* Why a sample in flight is not done yet; "" when nothing is out of the ordinary. */
+Role tail_why(const Snapshot *s, const TailRow *row, char *buffer, size_t size);
 void timeline_draw(const Draw *d, const Screen *screen);
 void events_draw(const Draw *d, const Screen *screen);
 void commands_draw(const Draw *d, const Screen *screen);

@@ -1,6 +1,7 @@
 #include "tui/snapshot.h"
 
 #include "core/base/clock.h"
+#include "core/diagnose/diagnose.h"
 
 #include <string.h>
 
@@ -55,6 +56,34 @@ const CommandRow *snapshot_command(const Snapshot *snap, int64_t command)
 const AlertRow *snapshot_alert(const Snapshot *snap, int64_t incident)
 {
     FIND_ROW(snap->alerts, incident, incident);
+}
+
+static bool class_is(const AlertRow *row, DiagClass class_id)
+{
+    return row->class_name && strcmp(row->class_name, diagnose_class_name(class_id)) == 0;
+}
+
+const TailRow *snapshot_alert_sample(const Snapshot *snap, const AlertRow *row)
+{
+    bool of_all = class_is(row, DIAG_TAIL) || class_is(row, DIAG_PHASE_STALL);
+    bool of_engine = class_is(row, DIAG_HEALTH_LIES) || class_is(row, DIAG_LEFT_PAUSED);
+    for (size_t i = 0; i < snap->tail.count; i++) {
+        if (of_all || (of_engine && snap->tail.rows[i].engine == row->engine)) {
+            return &snap->tail.rows[i];
+        }
+    }
+    return NULL;
+}
+
+const AlertRow *snapshot_engine_alert(const Snapshot *snap, int64_t engine)
+{
+    for (size_t i = 0; i < snap->alerts.count; i++) { /* worst first */
+        const AlertRow *row = &snap->alerts.rows[i];
+        if (row->engine == engine && row->severity != SEVERITY_INFO) {
+            return row;
+        }
+    }
+    return NULL;
 }
 
 static void read_detail(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)

@@ -97,5 +97,11 @@ const PolicyRow *snapshot_policy(const Snapshot *snap, int64_t version);
 const EventRow *snapshot_event(const Snapshot *snap, int64_t id);
 const CommandRow *snapshot_command(const Snapshot *snap, int64_t command);
 const AlertRow *snapshot_alert(const Snapshot *snap, int64_t incident);
+/* The sample that waits behind an alert at this moment: the oldest in flight, of all when samples
+ * or a phase are what it is about, on its engine when that answers and does not go on. NULL: the
+ * alert is about something else, or nothing is in flight there. */
+const TailRow *snapshot_alert_sample(const Snapshot *snap, const AlertRow *row);
+/* The worst alert open on an engine that does more than inform; NULL: none. */
+const AlertRow *snapshot_engine_alert(const Snapshot *snap, int64_t engine);
 
 #endif

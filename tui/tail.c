@@ -3,7 +3,40 @@
 
 enum { US = 1000000, QUIET_US = 5 * US };
 
-static Role why_slow(const Snapshot *s, const TailRow *row, char *buffer, size_t size)
+/* Tokens a second since it began, "-" before there is enough to tell. */
+static const char *sample_rate(const TailRow *row, char out[FORMAT_MAX])
+{
+    double seconds = (double)(row->progress_us - row->started_us) / US;
+    return seconds > 0.5 ? format_count((double)row->tokens / seconds, out) : "-";
+}
+
+/* In flight is all that the step still waits for, and it is little. */
+static bool last_of_step(const Snapshot *s, const TailRow *row)
+{
+    const HeaderView *h = &s->header;
+    int64_t left = h->samples_want - h->samples_done;
+    int64_t few = h->samples_want / 20 > 1 ? h->samples_want / 20 : 1;
+    return row->step == h->step && left > 0 && left <= few && s->t_us - row->started_us > QUIET_US;
+}
+
+void tail_words(const Snapshot *s, const TailRow *row, char *buffer, size_t size)
+{
+    char age[FORMAT_MAX];
+    char tokens[FORMAT_MAX];
+    char rate[FORMAT_MAX];
+    char quiet[FORMAT_MAX] = "never";
+    if (row->progress_us > 0) {
+        (void)format_age(s->t_us - row->progress_us, quiet);
+    }
+    (void)str_format(buffer, size, "%lld/%lld on %s: %s old, %s tokens, %s/s, last token %s%s",
+                     (long long)row->step, (long long)row->sample,
+                     row->engine > 0 ? or_dash(row->engine_name) : "no engine yet",
+                     format_age(s->t_us - row->started_us, age),
+                     format_count((double)row->tokens, tokens), sample_rate(row, rate), quiet,
+                     row->progress_us > 0 ? " ago" : "");
+}
+
+Role tail_why(const Snapshot *s, const TailRow *row, char *buffer, size_t size)
 {
     const EngineRow *engine = snapshot_engine(s, row->engine);
     char age[FORMAT_MAX];
@@ -17,7 +50,11 @@ static Role why_slow(const Snapshot *s, const TailRow *row, char *buffer, size_t
         }
     }
     if (quiet > QUIET_US) {
-        (void)str_format(buffer, size, "no token for %s", format_age(quiet, age));
+        (void)str_format(buffer, size, "no token %s", format_age(quiet, age));
+        return ROLE_WARN;
+    }
+    if (last_of_step(s, row)) {
+        (void)str_format(buffer, size, "step waits, %s/s", sample_rate(row, age));
         return ROLE_WARN;
     }
     if (row->attempt > 1) {
@@ -50,7 +87,6 @@ static const TailColumn tail_columns[TAIL_COLUMNS] = {
 static const char *tail_cell(const Snapshot *s, const TailRow *row, int column,
                              char out[FORMAT_MAX])
 {
-    double seconds = (double)(row->progress_us - row->started_us) / US;
     switch (column) {
     case TAIL_SAMPLE:
         (void)str_format(out, FORMAT_MAX, "%lld/%lld", (long long)row->step,
@@ -61,7 +97,7 @@ static const char *tail_cell(const Snapshot *s, const TailRow *row, int column,
     case TAIL_KIND: return row->eval ? "eval" : "train";
     case TAIL_AGE: return format_age(s->t_us - row->started_us, out);
     case TAIL_TOKENS: return format_count((double)row->tokens, out);
-    case TAIL_RATE: return seconds > 0.5 ? format_count((double)row->tokens / seconds, out) : "-";
+    case TAIL_RATE: return sample_rate(row, out);
     case TAIL_TRY: (void)str_format(out, FORMAT_MAX, "%d", row->attempt); return out;
     default: return "";
     }
@@ -87,7 +123,7 @@ static int draw_cells(const Draw *d, int y, const Snapshot *s, const TailRow *ro
 static void draw_row(const Draw *d, int y, const Screen *screen, const TailRow *row, bool cursor)
 {
     char why[96];
-    Role role = why_slow(screen->s, row, why, sizeof why);
+    Role role = tail_why(screen->s, row, why, sizeof why);
     int x = draw_cells(d, y, screen->s, row);
     draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
     if (d->r.w < 70 && row->eval) {

@@ -67,14 +67,14 @@ int diagnose_open(const Diagnose *diagnose)
     return diagnose->open_count;
 }
 
-static void tell(Diagnose *d, const Open *open, int64_t ended_us)
+static void tell(Diagnose *d, const Open *open, bool worse, int64_t ended_us)
 {
     if (d->count == d->capacity) {
         d->capacity = d->capacity ? d->capacity * 2 : 16;
         d->actions = xrealloc(d->actions, (size_t)d->capacity, sizeof *d->actions);
     }
     DiagAction *action = &d->actions[d->count++];
-    *action = (DiagAction){.incident = open->incident, .onset_us = open->onset_us,
+    *action = (DiagAction){.worse = worse, .incident = open->incident, .onset_us = open->onset_us,
                            .ended_us = ended_us, .engine = open->engine,
                            .class_id = open->class_id, .severity = open->severity,
                            .next_key = class_keys[open->class_id]};
@@ -110,7 +110,7 @@ static void raise(Diagnose *d, DiagClass class_id, int64_t engine, Severity seve
         if (severity > open->severity) { /* worse; an incident never gets milder on the way */
             open->severity = severity;
             (void)str_format(open->evidence, sizeof open->evidence, "%s", evidence);
-            tell(d, open, 0);
+            tell(d, open, true, 0);
         }
         return;
     }
@@ -125,7 +125,7 @@ static void raise(Diagnose *d, DiagClass class_id, int64_t engine, Severity seve
     *open = (Open){.class_id = class_id, .engine = engine, .incident = d->next_incident++,
                    .onset_us = onset_us, .severity = severity, .seen = d->tick};
     (void)str_format(open->evidence, sizeof open->evidence, "%s", evidence);
-    tell(d, open, 0);
+    tell(d, open, false, 0);
 }
 
 static double seconds_since(const DiagPicture *p, int64_t since_us)
@@ -317,7 +317,7 @@ void diagnose_tick(Diagnose *d, const DiagPicture *p)
         if (d->open[i].seen == d->tick) {
             d->open[kept++] = d->open[i];
         } else {
-            tell(d, &d->open[i], p->now_us);
+            tell(d, &d->open[i], false, p->now_us);
         }
     }
     d->open_count = kept;

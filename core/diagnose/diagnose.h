@@ -67,6 +67,7 @@ typedef struct DiagPicture {
 } DiagPicture;
 
 typedef struct DiagAction { /* an incident began, got worse, or ended (ended_us set) */
+    bool worse;
     int64_t incident, onset_us, ended_us, engine;
     DiagClass class_id;
     Severity severity;

@@ -161,6 +161,7 @@ static void test_tail(void)
               "up to 40 s to go; slow, not stuck");
     CHECK_I64(action.engine, 3);
     CHECK_I64(action.onset_us, 100 * S);
+    CHECK(!action.worse);
     CHECK(action.severity == SEVERITY_INFO);
     p.phase_closed = 3;
     p.now_us += 2 * S;

@@ -213,6 +213,38 @@ static void test_alerts(void)
     gone();
 }
 
+/* An alert that began before it was raised: a motion lands where it is seen, from both sides. */
+static void test_late_alert(void)
+{
+    fresh();
+    int64_t at = 0;
+    CHECK(!view_seek(view, MARK_ALERT, AT(50), -1, &at)); /* no alert, no tick */
+    for (int i = 0; i < 60; i++) {
+        EventFact event = {.t_us = AT(i + 1), .source = "core", .text = "tick"};
+        if (i == 30) {
+            incident(1, 12, 0, SEVERITY_WARN);
+        } else if (i == 40) {
+            incident(2, 41, 43, SEVERITY_CRIT);
+        }
+        store_put_event(store, &event);
+    }
+    flush();
+    CHECK(view_seek(view, MARK_ALERT, AT(2), 1, &at));
+    CHECK(at >= AT(28) && at <= AT(31));
+    CHECK_I64(view_alerts(view, at, 10, arena).count, 1);
+    int64_t first = at;
+    CHECK(view_seek(view, MARK_ALERT, first, 1, &at));
+    CHECK_I64(at, AT(41));
+    CHECK_I64(view_alerts(view, at, 10, arena).count, 2);
+    CHECK(!view_seek(view, MARK_ALERT, at, 1, &at));
+    CHECK(view_seek(view, MARK_ALERT, AT(60), -1, &at));
+    CHECK_I64(at, AT(41));
+    CHECK(view_seek(view, MARK_ALERT, at, -1, &at));
+    CHECK_I64(at, first);
+    CHECK(!view_seek(view, MARK_ALERT, first, -1, &at));
+    gone();
+}
+
 static void test_events(void)
 {
     fresh();
@@ -501,6 +533,7 @@ int main(void)
     RUN(test_clock_set_back);
     RUN(test_phases_and_pause);
     RUN(test_alerts);
+    RUN(test_late_alert);
     RUN(test_events);
     RUN(test_commands);
     RUN(test_policies_and_txns);

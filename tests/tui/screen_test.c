@@ -1,36 +1,7 @@
-/* Golden screens: each is a text block and a role block of the same shape, in tests/tui/golden.
- * UPDATE=1 in the environment rewrites them:
- *   UPDATE=1 build/.../tests/tui_screen_test
- * A golden file changes only in a commit that says why. */
-#include "core/base/fs.h"
+/* The hand-made picture of fixture.h as golden screens (golden.h). */
 #include "tests/harness.h"
 #include "tests/tui/fixture.h"
-
-static void compare(const char *name, const Surface *surface)
-{
-    Text now;
-    Text then;
-    Fault fault = {0};
-    char file[160];
-    text_init(&now, 1 << 20);
-    text_init(&then, 1 << 20);
-    surface_dump_text(surface, &now);
-    (void)text_add_c(&now, "---- roles ----\n");
-    surface_dump_roles(surface, &now);
-    (void)snprintf(file, sizeof file, "%s/tests/tui/golden/%s.txt", ROLLTOP_SOURCE, name);
-    const char *update = getenv("UPDATE");
-    if (update && update[0] == '1') {
-        CHECK(fs_write_atomic(file, now.p, now.n, &fault) == ERR_OK);
-    } else {
-        CHECK(fs_read(file, &then, &fault) == ERR_OK);
-        if (strcmp(text_c(&now), text_c(&then)) != 0) {
-            printf("%s differs; this is the screen now:\n%s", name, text_c(&now));
-        }
-        CHECK(strcmp(text_c(&now), text_c(&then)) == 0);
-    }
-    text_free(&now);
-    text_free(&then);
-}
+#include "tests/tui/golden.h"
 
 static void keys(Model *model, Snapshot *s, const char *text)
 {
@@ -55,7 +26,7 @@ static void shot(const char *name, int w, int h, bool ascii, bool control, bool 
     keys(model, &s, pressed);
     (void)model_observe(model, &s, FIXTURE_T);
     screen_draw(model, &s, FIXTURE_T + 1000000, surface);
-    compare(name, surface);
+    golden_compare(name, surface);
     surface_free(surface);
     model_free(model);
 }
@@ -87,7 +58,7 @@ static void few_engines(void)
         (void)model_observe(model, &s, FIXTURE_T);
         screen_draw(model, &s, FIXTURE_T, surface);
         (void)snprintf(name, sizeof name, "few-%dx%d", all[i][0], all[i][1]);
-        compare(name, surface);
+        golden_compare(name, surface);
         surface_free(surface);
         model_free(model);
     }
@@ -108,7 +79,7 @@ static void past_of_a_live_run(void)
     (void)model_observe(model, &s, FIXTURE_T + S(60));
     keys(model, &s, "\n");
     screen_draw(model, &s, FIXTURE_T + S(60), surface);
-    compare("past-engine-80x24", surface);
+    golden_compare("past-engine-80x24", surface);
     surface_free(surface);
     model_free(model);
 }
@@ -164,7 +135,7 @@ static void empty(void)
     Surface *surface = surface_new(80, 24, false);
     (void)model_observe(model, &s, FIXTURE_T);
     screen_draw(model, &s, FIXTURE_T, surface);
-    compare("empty-80x24", surface);
+    golden_compare("empty-80x24", surface);
     s.ready = true;
     s.t_us = FIXTURE_T;
     s.run.name = "demo";
@@ -176,7 +147,7 @@ static void empty(void)
     (void)fault_set(&s.fault, ERR_STATE, NULL, "database is locked by another writer");
     (void)model_observe(model, &s, FIXTURE_T);
     screen_draw(model, &s, FIXTURE_T, surface);
-    compare("lost-80x24", surface);
+    golden_compare("lost-80x24", surface);
     surface_free(surface);
     model_free(model);
 }
