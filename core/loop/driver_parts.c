@@ -386,7 +386,7 @@ static void on_state(int engine, EngineState before, EngineState now, const char
                      fleet_engine(d->fleet, engine).name, engine + 1, "%s: %s",
                      engine_state_name(now), reason ? reason : "");
         seat->bring = true;
-        driver_route(d, engine, false);
+        driver_admit(d, engine); /* it serves no more, for the gate and for who asks */
         driver_rollout_engine_lost(d, engine);
         driver_sync_engine_lost(d, engine, seat->incarnation);
     }

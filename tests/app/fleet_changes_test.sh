@@ -10,7 +10,11 @@ failed=0
 core=
 engines=
 trap 'for p in $core $engines; do kill -CONT $p; kill -9 $p; done 2>/dev/null; rm -rf "$T"' EXIT
-fail() { echo "FAILED: $*"; failed=1; }
+fail() { # …WORDS: the reason, and what the log knows of the engines at that moment
+    echo "FAILED: $*"
+    failed=1
+    [ -f "$T/run.db" ] && sql "select * from incarnation" && sql "select * from (select t_us, source, text from event order by t_us desc limit 15) order by t_us"
+}
 sql() { "$R" query "$T/run.db" --json --sql "$1"; }
 wait_for() { # SECONDS COMMAND…
     left=$(($1 * 15)) # three times: other tests run beside this one
@@ -102,6 +106,7 @@ sql "select max(incarnation) n from incarnation where engine=2" |
 # Killed, and back under its address as another process.
 kill -9 "$a"
 wait_for 10 state eng-00 dead || fail "the killed engine is seen"
+serves eng-00 && fail "a dead engine serves nothing"
 goes_on "killing"
 engine a2 "${A##*:}"; a=$pid
 wait_for 30 serves eng-00 || fail "the new process serves under the old address"
