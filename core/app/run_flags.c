@@ -9,8 +9,8 @@
 
 /* Of slime and Megatron, without a meaning for the built-in trainer and local fleet. */
 static const char *const ignored_switches[] = {
-    "partial-rollout", "mask-offpolicy-in-partial-rollout", "disable-rollout-global-dataset",
-    "use-distributed-post", "apply-chat-template", "colocate", "offload", "offload-train",
+    "disable-rollout-global-dataset", "use-distributed-post", "apply-chat-template", "colocate",
+    "offload", "offload-train",
     "offload-rollout", "use-fault-tolerance", "update-weight-disk-keep-files",
     "check-weight-update-equal", "release-train", "keep-old-actor", "group-rm", "log-passrate",
     "log-multi-turn", "get-mismatch-metrics", "use-routing-replay", "use-rollout-routing-replay",
@@ -141,6 +141,15 @@ static size_t specs_rollout(RunFlags *f, FlagSpec *out)
         B("rollout-shuffle", shuffle, "shuffle prompts each epoch"),
         I("rollout-seed", rollout_seed, -BIG, BIG, "of order and sampling (42)"),
         {"num-rollout", FLAG_INT, &f->num_rollout, 0, BIG, "N", "steps, absolute end",
+        S("update-inflight", update_inflight, "MODE", "samples under way at an update: abort, "
+          "resume from their tokens, in-place (abort)"),
+        B("partial-rollout", partial_rollout, "slime's word for --update-inflight resume"),
+        B("mask-offpolicy-in-partial-rollout", mask_offpolicy, "older policies' tokens: no loss"),
+        {"max-staleness", FLAG_INT, &f->max_staleness, 0, 1000, "N",
+         "updates that a token may be behind (0; 1 where tokens outlive an update)",
+         &f->max_staleness_given},
+        S("generate-unary", generate_unary, "WHEN", "whole replies in place of streams: auto (from "
+          "engines, without a frontend), on, off"),
          &f->num_rollout_given},
         I("num-epoch", num_epoch, 1, 1e9, "passes over the prompts, without --num-rollout"),
         {"start-rollout-id", FLAG_INT, &f->start_rollout_id, 0, BIG, "N", "first step",

@@ -28,6 +28,9 @@ typedef struct RunFlags {
     FlagList stop, stop_token_ids, engine_addrs;
     bool skip_special_tokens, shuffle;
     bool start_given, num_rollout_given;
+    const char *update_inflight, *generate_unary;
+    int64_t max_staleness;
+    bool partial_rollout, mask_offpolicy, max_staleness_given;
     /* eval */
     int64_t eval_interval, n_samples_per_eval_prompt, eval_top_k, eval_max_response_len;
     FlagList eval_prompt_data;

@@ -1,6 +1,7 @@
 #include "core/app/run_plan.h"
 
 #include "core/app/app.h"
+#include "core/app/inflight_flags.h"
 #include "core/base/clock.h"
 #include "core/base/fs.h"
 #include "core/base/json.h"
@@ -761,6 +762,7 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     err = err ? err : fill_loss(plan, fault);
     err = err ? err : fill_fleet(plan, fault);
     err = err ? err : fill_names(plan, kind, fault);
+    err = err ? err : inflight_flags_fill(flags, &plan->config, fault);
     err = err ? err : check_places(plan, fault);
     err = err ? err : check_data(plan, fault);
     err = err ? err : fill_sampling(plan, fault);

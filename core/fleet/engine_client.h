@@ -59,6 +59,8 @@ typedef struct EngineCall {
     int32_t vocab;               /* SCORE: ids outside [0, vocab) are not sent; 0: unknown */
     const EngineSetting *settings; /* SERVER_INFO: to compare with; borrowed until the answer */
     size_t setting_count;
+    bool own;           /* rolltop's own engine: FLUSH after a retract pause drops every cached
+                           token, SCORE runs while it is paused; others die of that, or wait */
     int64_t timeout_ms; /* 0: the kind's default */
 } EngineCall;
 

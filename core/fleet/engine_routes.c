@@ -100,6 +100,9 @@ static Err write_score(JsonOut *out, const EngineCall *call, Fault *fault)
     json_member_bool(out, "return_logprob", true);
     json_member_i64(out, "logprob_start_len", 0);
     json_member_bool(out, "stream", false);
+    if (call->own) {
+        json_member_bool(out, "while_paused", true);
+    }
     return ERR_OK;
 }
 

@@ -675,7 +675,7 @@ Err fleet_call(Fleet *fleet, int index, const EngineCall *call, EngineAnswered o
     if (slot->removed) {
         return fault_set(fault, ERR_STATE, NULL, "%s was taken out of the fleet", slot->name);
     }
-    if (call->kind == ENGINE_FLUSH && slot->retract_paused) {
+    if (call->kind == ENGINE_FLUSH && slot->retract_paused && !call->own) {
         return fault_set(fault, ERR_STATE, "continue it first, or pause it with mode abort",
                          "%s is in a retract pause: its cache is in use and cannot be flushed",
                          slot->name);

@@ -69,7 +69,8 @@ int fleet_find(const Fleet *fleet, const char *address);
  * each runs: evidence for all that had requests. O(engines), meant for once a second. */
 void fleet_note_flows(Fleet *fleet);
 
-/* FLUSH is refused (ERR_STATE) while the last pause of the engine was a retract: its KV is in use.
+/* FLUSH is refused (ERR_STATE) while the last pause of the engine was a retract, unless the engine
+ * is rolltop's own: its KV is in use.
  * A control call; a reply from another incarnation than the one it was sent to is dropped and
  * answered as ERR_STATE. */
 Err fleet_call(Fleet *fleet, int index, const EngineCall *call, EngineAnswered on_done, void *user,

@@ -21,6 +21,7 @@ void driver_job_free(RolloutJob *job)
     free(job->groups);
     free(job->rows);
     free(job->attempts);
+    free(job->end_ids);
     free(job);
 }
 
@@ -85,6 +86,21 @@ static void log_groups(Driver *d, const RolloutJob *job)
     }
 }
 
+/* What ends a response: the model's own tokens and the run's; malloc'ed. */
+static int32_t *end_tokens(const Driver *d, int *count)
+{
+    const RunConfig *c = d->config;
+    int32_t *ids = xcalloc(MODEL_EOS_MAX + c->stop_id_count, sizeof *ids);
+    *count = 0;
+    for (int i = 0; i < d->model.eos_count; i++) {
+        ids[(*count)++] = d->model.eos[i];
+    }
+    for (size_t i = 0; i < c->stop_id_count; i++) {
+        ids[(*count)++] = c->stop_ids[i];
+    }
+    return ids;
+}
+
 Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault)
 {
     const RunConfig *c = d->config;
@@ -112,16 +128,60 @@ Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault)
     d->roll.next_group += job->group_count;
     int engines = driver_members_present(d);
     engines = engines > 0 ? engines : 1;
+    int end_count = 0;
+    job->end_ids = end_tokens(d, &end_count);
     RolloutConfig config = {.step = job->step, .eval = eval, .samples_per_group = job->per_group,
                             .max_in_flight = (int)(c->concurrency * engines),
-                            .policy_version = loop_committed(d->loop), .max_staleness = 0,
-                            .vocab = d->model.vocab, .max_attempts = 20, .retry_min_us = 50000,
-                            .retry_max_us = 2000000, .refused_us = REFUSED_US,
-                            .first_sample = job->first_sample, .first_group = job->first_group};
+                            .policy_version = loop_committed(d->loop),
+                            .max_staleness = eval ? 0 : c->max_staleness, /* one policy's figure */
+                            .resume = !eval && c->inflight != INFLIGHT_ABORT,
+                            .max_new = s->max_response_len, .end_ids = job->end_ids,
+                            .end_id_count = (size_t)end_count, .vocab = d->model.vocab,
+                            .max_attempts = 20, .retry_min_us = 50000, .retry_max_us = 2000000,
+                            .refused_us = REFUSED_US, .first_sample = job->first_sample,
+                            .first_group = job->first_group};
     job->rollout = rollout_new(&config, job->groups, job->group_count);
     log_groups(d, job);
     *out = job;
     return ERR_OK;
+}
+
+/* Sets the mask of the sample's tokens that are not of `policy` to 0; their number. */
+static int64_t mask_older(const RolloutSample *sample, int64_t policy, uint8_t *mask)
+{
+    int64_t older = 0;
+    for (size_t i = 0; i < sample->span_count; i++) {
+        const SampleSpan *span = &sample->spans[i];
+        if (span->policy_version != policy) {
+            older += span->to - span->from;
+            if (mask) {
+                memset(mask + span->from, 0, (size_t)(span->to - span->from));
+            }
+        }
+    }
+    return older;
+}
+
+uint8_t *driver_job_masks(const RolloutJob *job, const RolloutSample *samples, int count)
+{
+    const int64_t policy = rollout_batch_policy(job->rollout);
+    size_t total = 0;
+    int64_t older = 0;
+    for (int i = 0; i < count && job->driver->config->mask_offpolicy; i++) {
+        total += samples[i].count;
+        older += mask_older(&samples[i], policy, NULL);
+    }
+    if (older == 0) {
+        return NULL;
+    }
+    uint8_t *masks = xcalloc(total, sizeof *masks);
+    memset(masks, 1, total);
+    size_t at = 0;
+    for (int i = 0; i < count; i++) {
+        (void)mask_older(&samples[i], policy, masks + at);
+        at += samples[i].count;
+    }
+    return masks;
 }
 
 /* Means over the accepted samples; called once when the rollout is over. */
@@ -130,12 +190,15 @@ void driver_job_measure(RolloutJob *job)
     const RolloutSample *samples = NULL;
     int count = rollout_samples(job->rollout, &samples);
     double sum = 0.0, squares = 0.0;
+    int64_t older = 0;
     job->tokens = 0;
     for (int i = 0; i < count; i++) {
         sum += samples[i].reward;
         squares += samples[i].reward * samples[i].reward;
         job->tokens += (int64_t)samples[i].count;
+        older += mask_older(&samples[i], rollout_batch_policy(job->rollout), NULL);
     }
+    job->older_share = job->tokens > 0 ? (double)older / (double)job->tokens : 0.0;
     if (count > 0) {
         double mean = sum / count;
         double variance = squares / count - mean * mean;

@@ -93,7 +93,7 @@ static void do_pause(Command *c)
         answer(c, true, "done", "what runs is finished, nothing new is started");
         return;
     }
-    if (!d->local.frontend) {
+    if (!driver_routes(d)) {
         answer(c, false, "refused", "the frontend is not ours; take the engine out there");
         return;
     }
@@ -130,7 +130,7 @@ static void set_cordon(Command *c, bool on)
         answer(c, false, "refused", "name an engine");
         return;
     }
-    if (!d->local.frontend) {
+    if (!driver_routes(d)) {
         answer(c, false, "refused", "the frontend is not ours; take the engine out there");
         return;
     }

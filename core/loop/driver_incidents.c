@@ -58,7 +58,7 @@ static void picture_rollout(Driver *d, DiagPicture *p)
     }
     if (oldest) {
         const char *address = generate_engine(oldest->generation);
-        int engine = address[0] ? fleet_find(d->fleet, address) : -1;
+        int engine = address[0] ? fleet_find(d->fleet, address) : oldest->engine;
         p->oldest_started_us = oldest->started_us;
         p->oldest_step = job->step;
         p->oldest_sample = oldest->sample;
@@ -84,7 +84,7 @@ static void put_incident(Driver *d, const DiagAction *a)
                          .engine = a->engine, .evidence = a->evidence, .next_key = a->next_key};
     store_put_incident(d->store, &fact);
     driver_event(d, a->ended_us ? SEVERITY_INFO : a->severity, "alert", a->engine, "%s %s: %s",
-                 name, a->ended_us ? "over" : "began", a->evidence);
+                 name, a->ended_us ? "over" : a->worse ? "got worse" : "began", a->evidence);
 }
 
 void driver_incidents_close(Driver *d)

@@ -314,7 +314,7 @@ bool driver_members_leave(Driver *d, int engine, bool drain, const char *why, in
         (void)str_format(out, size, "it is the only engine of the run; add another first");
         return false;
     }
-    if (drain && !d->local.frontend) {
+    if (drain && !driver_routes(d)) {
         (void)str_format(out, size, "the frontend is not ours and would go on giving it work; "
                          "drain it there, then remove it here");
         return false;
@@ -330,8 +330,8 @@ bool driver_members_leave(Driver *d, int engine, bool drain, const char *why, in
     (void)str_format(out, size, "%s%s",
                      drain ? "finishes what it runs, then leaves"
                            : "leaves; what it was generating is generated elsewhere",
-                     d->local.frontend ? ""
-                                       : "; the frontend may go on giving it work, whose samples "
-                                         "count only while their policy fits");
+                     driver_routes(d) ? ""
+                                      : "; the frontend may go on giving it work, whose samples "
+                                        "count only while their policy fits");
     return true;
 }

@@ -542,9 +542,9 @@ void driver_check_parts(Driver *d)
 static Err start_local(Driver *d, int frontend_port, Fault *fault)
 {
     const RunConfig *c = d->config;
-    bool frontend = c->rollout_url == NULL;
+    bool frontend = c->rollout_url == NULL && !c->direct;
     int count = (int)c->local_engines + (frontend ? 1 : 0);
-    d->local.parts = xcalloc((size_t)count, sizeof *d->local.parts);
+    d->local.parts = xcalloc((size_t)count + 1, sizeof *d->local.parts);
     d->local.count = count;
     for (int i = 0; i < count; i++) {
         Part *part = &d->local.parts[i];
@@ -593,7 +593,9 @@ Err driver_parts_start(Driver *d, Fault *fault)
         driver_seat_reset(d, i, "");
     }
     int port = 0;
-    if (c->rollout_url) {
+    if (c->direct) {
+        d->front.direct = d->front.up = true;
+    } else if (c->rollout_url) {
         (void)str_format(d->front.url, sizeof d->front.url, "%s", c->rollout_url);
     } else if (free_port(&port, fault) != ERR_OK) {
         return ERR_IO;

@@ -31,6 +31,7 @@ enum {
     DRIVER_GRACE_MS = 3000,   /* for children at the end */
     DRIVER_AT_ONCE_MS = 2000, /* from the second interrupt until nothing is waited for */
     DRIVER_START_TRIES = 4,   /* of a part that has never come up */
+    DRIVER_SILENCE_MS = 60000, /* without a token until an attempt is given up */
     DRIVER_LOST_FACTOR = 5,   /* times --startup-timeout without a part ends a run */
     DRIVER_NAME = 32
 };
@@ -74,6 +75,7 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     int boot_count;
     int fences_failed;
     int sync_failures;      /* updates in a row that went back because of it */
+    int sampling;           /* attempts that the driver sent there (without a frontend) */
     char how[96];           /* how its process ended last, what it said */
 } Seat;
 
@@ -84,8 +86,10 @@ typedef struct Attempt { /* the newest attempt of one sample */
     RolloutJob *job;
     Generation *generation; /* NULL: none in flight */
     int64_t sample, started_us, logged_us, moved_us; /* moved: newest token */
-    int64_t tokens; /* of it so far */
-    int attempt, group;
+    int64_t tokens; /* of it so far, kept ones too */
+    int64_t kept;   /* of them from earlier attempts */
+    int attempt, group, engine; /* engine: where the driver sent it; -1: a frontend chooses */
+    bool anew;   /* the operator gave it up: the next one begins from nothing */
     bool unsent; /* could not be started; its end is fed on the next tick */
 } Attempt;
 
@@ -97,11 +101,12 @@ struct RolloutJob {
     RolloutGroup *groups;
     Attempt *attempts;
     int group_count, per_group, in_flight, unsent;
+    int32_t *end_ids;
     DataPosition position; /* before its prompts were taken */
     bool eval, over, failed, cancelled, pumping;
     int64_t step, first_sample, first_group, started_us, ended_us;
     int64_t tokens;
-    double reward_mean, reward_std, length_mean, sample_seconds;
+    double reward_mean, reward_std, length_mean, older_share, sample_seconds;
     int sample_count; /* finished attempts behind sample_seconds */
     char why[128];
     PyRandom random;
@@ -146,10 +151,11 @@ typedef struct DriverMembers { /* where engines are learnt of (driver_members.c)
 } DriverMembers;
 
 typedef struct DriverFront { /* the front door, ours or not */
-    char url[256], generate_url[288], how[96];
+    char url[256], generate_url[288], how[96]; /* generate_url: "" without a frontend */
     bool up;
     int64_t down_us; /* 0: up */
     int64_t none_us; /* since when it can serve nobody; 0: it can, or does not say */
+    bool direct; /* there is none: samples go to the engines themselves */
 } DriverFront;
 
 typedef struct DriverReady { /* has the run what it needs? */
@@ -295,7 +301,12 @@ bool driver_members_add(Driver *d, const char *who, const char *address, char *o
 bool driver_members_leave(Driver *d, int engine, bool drain, const char *why, int64_t command,
                           char *out, size_t size);
 
-/* driver_route.c: which engines the local frontend may use */
+/* driver_recall.c: at a resume, before local parts start */
+void driver_recall(Driver *d);
+
+/* driver_route.c: which engines get work. Is that ours to say: by our own frontend, or without? */
+bool driver_routes(const Driver *d);
+int driver_pick(const Driver *d); /* without a frontend: the engine with least to do; -1: none */
 void driver_route(Driver *d, int engine, bool wanted);
 void driver_route_all(Driver *d);
 void driver_admit(Driver *d, int engine);
@@ -318,14 +329,30 @@ void driver_job_free(RolloutJob *job);
 /* driver_batch.c */
 Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault);
 void driver_job_measure(RolloutJob *job);
+/* Every engine that serves holds that policy now; told before the gate opens. False: what is
+ * accepted already is of too old a policy then, so the rollout has to begin anew. */
+bool driver_rollout_policy(Driver *d, int64_t version);
 
 /* driver_sync.c */
+void driver_rollout_stuck(Driver *d, int64_t now_us); /* … and who waits for what will not come? */
 void driver_sync_start(Driver *d, int64_t version, bool again);
 void driver_sync_tick(Driver *d, int64_t now_us);
 void driver_sync_engine_lost(Driver *d, int engine, int64_t incarnation);
+void driver_rollout_pump(RolloutJob *job); /* takes the machine's actions until none is left */
+
+/* driver_attempt.c */
+Attempt *driver_attempt_of(RolloutJob *job, int64_t sample);
+int64_t driver_attempt_engine(const Attempt *a); /* in flight: who has it, store id; 0 unknown */
+void driver_attempt_start(RolloutJob *job, const RolloutAction *action);
+/* Attempts that could not even be sent; told on a tick, not from inside the action that tried. */
+void driver_attempts_unsent(RolloutJob *job);
+
 bool driver_syncing(const Driver *d);
 bool driver_sync_holds(Driver *d, int engine); /* a running transaction has it as a member */
 void driver_sync_free(Driver *d);
+/* Loss masks of all responses behind each other, 0 on tokens of older policies than the batch's;
+ * NULL: nothing is masked, by the settings or because there are none. malloc'ed. */
+uint8_t *driver_job_masks(const RolloutJob *job, const RolloutSample *samples, int count);
 void driver_committed(Driver *d, int64_t version);
 
 /* driver_train.c */

@@ -1,5 +1,5 @@
-/* Carries out a rollout: one generation stream per attempt, rewards as samples are accepted,
- * every fate in the log. The rollout machine decides; here is only the edge. */
+/* Carries out a rollout: attempts (driver_attempt.c), rewards as samples are accepted, every fate
+ * in the log. The rollout machine decides; here is only the edge. */
 #include "core/loop/driver_private.h"
 
 #include "core/base/json.h"
@@ -7,160 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { PROGRESS_US = 1000000 };
-static const int64_t SILENCE_MS = 60000;
-
-static void pump(RolloutJob *job);
-
-static Attempt *attempt_of(RolloutJob *job, int64_t sample)
-{
-    return &job->attempts[sample - job->first_sample];
-}
-
-/* "HOST:PORT" as the frontend says it -> store id; 0 unknown. */
-static int64_t engine_id(const Driver *d, const char *address)
-{
-    return address[0] ? fleet_find(d->fleet, address) + 1 : 0;
-}
-
-static void on_progress(Generation *g, size_t tokens, void *user)
-{
-    Attempt *a = user;
-    Driver *d = a->job->driver;
-    int64_t now = clock_mono_us();
-    int64_t engine = engine_id(d, generate_engine(g));
-    a->moved_us = now;
-    a->tokens = (int64_t)tokens;
-    if (engine > 0) {
-        fleet_note_tokens(d->fleet, (int)engine - 1);
-    }
-    if (now - a->logged_us < PROGRESS_US && a->logged_us != 0) {
-        return;
-    }
-    a->logged_us = now;
-    SampleProgressFact fact = {.sample = a->sample, .t_us = clock_wall_us(),
-                               .engine = engine,
-                               .tokens = (int64_t)tokens};
-    store_put_sample_progress(d->store, &fact);
-}
-
-static bool says_nothing_about_sample(GenerateEnd end)
-{
-    switch (end) {
-    case GENERATE_STOP:
-    case GENERATE_LENGTH:
-    case GENERATE_REFUSED:
-    case GENERATE_INVALID:
-        return false;
-    case GENERATE_ABORT:
-    case GENERATE_TRUNCATED:
-    case GENERATE_ERROR_FRAME:
-    case GENERATE_BUSY:
-    case GENERATE_FAILED:
-    case GENERATE_SILENT:
-    case GENERATE_CANCELLED:
-        return true;
-    }
-    return true;
-}
-
-static void feed_end(Attempt *a, const RolloutAttemptEnd *end, int64_t engine, int64_t first_us)
-{
-    RolloutJob *job = a->job;
-    job->ending = end;
-    job->ending_engine = engine;
-    job->ending_first_us = first_us;
-    rollout_attempt_end(job->rollout, end, clock_mono_us());
-    pump(job);
-    job->ending = NULL;
-}
-
-static void on_done(Generation *g, const GenerateResult *r, void *user)
-{
-    (void)g;
-    Attempt *a = user;
-    RolloutJob *job = a->job;
-    a->generation = NULL;
-    job->in_flight--;
-    job->sample_seconds += (double)r->total_us / 1e6;
-    job->sample_count++;
-    RolloutAttemptEnd end = {
-        .sample = a->sample, .attempt = a->attempt,
-        .whole = r->end == GENERATE_STOP || r->end == GENERATE_LENGTH,
-        .retry_elsewhere = says_nothing_about_sample(r->end),
-        .refused = r->end == GENERATE_REFUSED, .engine = engine_id(job->driver, r->engine),
-        .finish = r->end == GENERATE_STOP || r->end == GENERATE_LENGTH ||
-                          r->end == GENERATE_ABORT || r->detail[0] == '\0'
-                      ? generate_end_name(r->end)
-                      : r->detail,
-        .retry_after_s = r->end == GENERATE_BUSY ? r->retry_after_s : -1.0,
-        .ids = r->ids, .logprobs = r->logprobs, .count = r->count,
-        .span_count = r->span_count, .text = r->text};
-    SampleSpan *spans = xcalloc(r->span_count, sizeof *spans);
-    for (size_t i = 0; i < r->span_count; i++) {
-        spans[i] = (SampleSpan){r->spans[i].from, r->spans[i].to, r->spans[i].weight_version};
-    }
-    end.spans = spans;
-    feed_end(a, &end, end.engine, r->first_token_us);
-    free(spans);
-}
-
-/* Attempts that could not even be sent; told on a tick, not from inside the action that tried. */
-static void feed_unsent(RolloutJob *job)
-{
-    int64_t samples = (int64_t)job->group_count * job->per_group;
-    for (int64_t i = 0; i < samples && job->unsent > 0; i++) {
-        Attempt *a = &job->attempts[i];
-        if (a->unsent) {
-            a->unsent = false;
-            job->unsent--;
-            RolloutAttemptEnd end = {.sample = a->sample, .attempt = a->attempt,
-                                     .retry_elsewhere = true, .finish = "could not be sent",
-                                     .retry_after_s = -1.0};
-            feed_end(a, &end, 0, 0);
-        }
-    }
-}
-
-static void start_attempt(RolloutJob *job, const RolloutAction *action)
-{
-    Driver *d = job->driver;
-    const RunConfig *c = d->config;
-    const SampleSettings *s = job->eval ? &c->eval : &c->rollout;
-    Attempt *a = attempt_of(job, action->sample);
-    *a = (Attempt){.job = job, .sample = action->sample, .attempt = action->attempt,
-                   .group = (int)(action->group - job->first_group),
-                   .started_us = clock_mono_us()};
-    SampleStartFact fact = {.sample = a->sample, .group = action->group, .step = job->step,
-                            .t_us = clock_wall_us(), .attempt = a->attempt, .eval = job->eval};
-    store_put_sample_start(d->store, &fact);
-    char rid[96];
-    (void)str_format(rid, sizeof rid, "%s-%lld-%d", c->run_id, (long long)a->sample, a->attempt);
-    const RolloutGroup *group = &job->groups[a->group];
-    GenerateSpec spec = {
-        .url = d->front.generate_url, .rid = rid, .input_ids = group->ids,
-        .bearer = c->router ? c->engine_bearer : NULL, /* a router hands it on to the engines */
-        .input_count = group->id_count, .vocab = d->model.vocab, .stream = true,
-        .temperature = s->temperature, .top_p = s->top_p, .top_k = s->top_k,
-        .max_new_tokens = s->max_response_len, .stop = c->stop, .stop_ids = c->stop_ids,
-        .stop_id_count = c->stop_id_count, .skip_special_tokens = c->skip_special_tokens,
-        /* Local engines repeat a run from its seed; others sample as they like, as with slime. */
-        .seed = d->local.frontend ? c->rollout_seed * 1000003 + a->sample * 31 + a->attempt : -1,
-        .silence_ms = SILENCE_MS};
-    GenerateEvents events = {.on_progress = on_progress, .on_done = on_done, .user = a};
-    Fault fault = {0};
-    job->in_flight++;
-    if (generate_start(d->http, &spec, &events, &a->generation, &fault) != ERR_OK) {
-        job->in_flight--;
-        a->generation = NULL;
-        a->unsent = true;
-        job->unsent++;
-        if (job->unsent == 1) {
-            driver_event(d, SEVERITY_WARN, "rollout", 0, "%s", fault.sentence);
-        }
-    }
-}
 
 static const RolloutSample *sample_of(RolloutJob *job, int64_t sample)
 {
@@ -177,7 +23,7 @@ static void score(RolloutJob *job, int64_t sample)
 {
     Driver *d = job->driver;
     const SampleSettings *s = job->eval ? &d->config->eval : &d->config->rollout;
-    const DataRow *row = job->rows[attempt_of(job, sample)->group];
+    const DataRow *row = job->rows[driver_attempt_of(job, sample)->group];
     Str text = {0};
     if (job->ending && job->ending->sample == sample) {
         text = job->ending->text;
@@ -229,9 +75,9 @@ static void log_end(RolloutJob *job, const RolloutAction *action)
 static void act(RolloutJob *job, const RolloutAction *action)
 {
     switch (action->kind) {
-    case ROLLOUT_START: start_attempt(job, action); break;
+    case ROLLOUT_START: driver_attempt_start(job, action); break;
     case ROLLOUT_CANCEL: {
-        Attempt *a = attempt_of(job, action->sample);
+        Attempt *a = driver_attempt_of(job, action->sample);
         if (a->generation && a->attempt == action->attempt) {
             generate_cancel(a->generation);
         }
@@ -249,7 +95,7 @@ static void act(RolloutJob *job, const RolloutAction *action)
 
 /* Takes actions until none is left. Called from inside itself only through callbacks that are
  * synchronous (a start that fails at once); the outer call goes on with what that added. */
-static void pump(RolloutJob *job)
+void driver_rollout_pump(RolloutJob *job)
 {
     if (job->pumping) {
         return;
@@ -335,12 +181,12 @@ static void tick_job(Driver *d, RolloutJob *job, int64_t now_us)
     if (due > 0 && now_us >= due) {
         rollout_tick(job->rollout, now_us);
     }
-    pump(job);
-    feed_unsent(job);
+    driver_rollout_pump(job);
+    driver_attempts_unsent(job);
     if (job->failed && !job->cancelled && job->in_flight > 0) {
         job->cancelled = true; /* the rest of it is of no use any more */
         rollout_abort(job->rollout, now_us);
-        pump(job);
+        driver_rollout_pump(job);
     }
     if ((job->over || job->failed || job->cancelled) && job->in_flight == 0) {
         close_job(d, job);
@@ -370,7 +216,7 @@ Err driver_rollout_start(Driver *d, bool eval, Fault *fault)
     job->started_us = clock_mono_us();
     driver_update_gate(d);
     rollout_begin(job->rollout, job->started_us);
-    pump(job);
+    driver_rollout_pump(job);
     return ERR_OK;
 }
 
@@ -386,18 +232,18 @@ void driver_rollout_cancel(Driver *d)
     if (job && !job->cancelled) {
         job->cancelled = true;
         rollout_abort(job->rollout, clock_mono_us());
-        pump(job);
+        driver_rollout_pump(job);
     }
 }
 
-/* Did this attempt go to the engine that is lost? Our frontend names the engine with the reply's
- * head: an attempt without a name is held by one that has not even begun to answer, and asking
- * again costs nothing. A frontend of others names nobody: a stream that has stood still since
- * before the loss is taken for one of its streams; one that has not begun yet may be waiting in
- * any queue and is left to its bound of silence. */
+/* Did this attempt go to the engine that is lost? Without a frontend we sent it. Our frontend names
+ * the engine with the reply's head: an attempt without a name is held by one that has not even
+ * begun to answer, and asking again costs nothing. A frontend of others names nobody: a stream that
+ * has stood still since before the loss is taken for one of its streams; one that has not begun yet
+ * may be waiting in any queue and is left to its bound of silence. */
 static bool went_there(const Driver *d, const Attempt *a, int engine, int64_t now_us)
 {
-    int64_t id = engine_id(d, generate_engine(a->generation));
+    int64_t id = driver_attempt_engine(a);
     if (id != 0) {
         return id == engine + 1;
     }
@@ -427,7 +273,7 @@ int driver_rollout_on_engine(Driver *d, int engine)
     int count = 0;
     for (int64_t i = 0; i < samples; i++) {
         const Attempt *a = &job->attempts[i];
-        count += a->generation && engine_id(d, generate_engine(a->generation)) == engine + 1;
+        count += a->generation && driver_attempt_engine(a) == engine + 1;
     }
     return count;
 }
@@ -437,7 +283,7 @@ int driver_rollout_on_engine(Driver *d, int engine)
 void driver_rollout_flows(Driver *d, int64_t now_us)
 {
     enum { MOVED_US = 1000000 };
-    RolloutJob *job = d->local.frontend ? NULL : running(d);
+    RolloutJob *job = driver_routes(d) ? NULL : running(d);
     int64_t samples = job ? (int64_t)job->group_count * job->per_group : 0;
     int moving = 0, still = 0;
     for (int64_t i = 0; i < samples; i++) {
@@ -458,12 +304,53 @@ bool driver_rollout_abort_sample(Driver *d, int64_t sample)
     if (!job || sample < job->first_sample || sample >= job->first_sample + samples) {
         return false;
     }
-    Attempt *a = attempt_of(job, sample);
+    Attempt *a = driver_attempt_of(job, sample);
     if (!a->generation) {
         return false;
     }
+    a->anew = true;
     generate_cancel(a->generation);
     return true;
+}
+
+/* A whole reply is silent until its end, so a bound of silence cannot tell that its engine makes no
+ * token; the engine's state can. */
+void driver_rollout_stuck(Driver *d, int64_t now_us)
+{
+    RolloutJob *job = d->config->unary ? running(d) : NULL;
+    int64_t samples = job ? (int64_t)job->group_count * job->per_group : 0;
+    for (int64_t i = 0; i < samples; i++) {
+        const Attempt *a = &job->attempts[i];
+        const Seat *seat = a->engine >= 0 ? &d->seats[a->engine] : NULL;
+        if (a->generation && seat && seat->state == ENGINE_STUCK &&
+            now_us - seat->state_since_us >= DRIVER_SILENCE_MS * 1000) {
+            generate_cancel(a->generation);
+        }
+    }
+}
+
+static bool job_policy(Driver *d, RolloutJob *job, int64_t version)
+{
+    if (!rollout_survives(job->rollout, version)) {
+        return false;
+    }
+    int64_t before = rollout_batch_policy(job->rollout);
+    RolloutChange change = rollout_policy(job->rollout, version);
+    if (before != version || change.go_on + change.anew > 0) {
+        driver_event(d, SEVERITY_INFO, "rollout", 0, "goes on under v%lld: %d samples from their "
+                     "tokens so far, %d anew", (long long)version, change.go_on, change.anew);
+    }
+    return true;
+}
+
+bool driver_rollout_policy(Driver *d, int64_t version)
+{
+    RolloutJob *job = running(d);
+    bool keeps = !job || job_policy(d, job, version);
+    if (job && !job->eval) {
+        d->step.version = version; /* the step's batch will be of this policy either way */
+    }
+    return keeps;
 }
 
 void driver_update_gate(Driver *d)
@@ -477,6 +364,6 @@ void driver_update_gate(Driver *d)
                 d->front.none_us == 0 && served;
     if (job) {
         rollout_gate(job->rollout, open, clock_mono_us());
-        pump(job);
+        driver_rollout_pump(job);
     }
 }

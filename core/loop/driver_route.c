@@ -1,7 +1,8 @@
-/* Which engines the local frontend may give work to. Every change is one bounded call; a call
- * that fails is repeated by the next look (driver_route_all on each frontend start, and the
- * incident rules show an engine that stays outside). A frontend of others is not told: there
- * only the engine itself can refuse. */
+/* Which engines get work. Without a frontend the driver picks one for each sample. Our own frontend
+ * is told which it may give work to: every change is one bounded call; a call that fails is
+ * repeated by the next look (driver_route_all on each frontend start, and the incident rules show
+ * an engine that stays outside). A frontend of others is not told: there only the engine itself
+ * can refuse. */
 #include "core/loop/driver_private.h"
 
 #include <stdlib.h>
@@ -48,6 +49,23 @@ static void send_route(Driver *d, int engine, bool wanted)
         d->seats[engine].routed = !wanted;
         free(route);
     }
+}
+
+bool driver_routes(const Driver *d)
+{
+    return d->local.frontend || d->front.direct;
+}
+
+int driver_pick(const Driver *d)
+{
+    int best = -1;
+    for (int i = 0; i < fleet_count(d->fleet); i++) {
+        if (fleet_engine(d->fleet, i).admitted &&
+            (best < 0 || d->seats[i].sampling < d->seats[best].sampling)) {
+            best = i;
+        }
+    }
+    return best;
 }
 
 void driver_route(Driver *d, int engine, bool wanted)

@@ -106,6 +106,9 @@ static void step_metrics(Driver *d, int64_t step, const RolloutJob *job)
         driver_metric(d, step, "rollout/raw_reward", job->reward_mean);
         driver_metric(d, step, "rollout/response_len/mean", job->length_mean);
     }
+    if (job && job->over && d->config->max_staleness > 0) {
+        driver_metric(d, step, "rollout/offpolicy_token_share", job->older_share);
+    }
 }
 
 /* The same line for the console's events: "step 12 done 0.6 s 256 samples reward 0.41". */

@@ -160,7 +160,7 @@ static void end(SyncJob *job, const TxnAction *action)
         driver_command_done(d, &d->sync.again_command, action->commit, action->reason);
     }
     LoopEvent event = {.kind = action->commit ? LOOP_EV_SYNCED : LOOP_EV_SYNC_ROLLED_BACK,
-                       .version = job->to, .detail = action->reason,
+                       .version = job->to, .keeps = job->keeps, .detail = action->reason,
                        .fatal = job->bad_artifact};
     driver_feed_event(d, &event);
 }
@@ -197,6 +197,7 @@ static void act(SyncJob *job, const TxnAction *action)
     case TXN_ACT_OPEN_GATE:
         if (!job->fence) {
             d->roll.gate_sync = false;
+            job->keeps = job->rolled_back || driver_rollout_policy(d, job->to);
         }
         admit_members(job);
         driver_update_gate(d);
@@ -306,7 +307,9 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
         } else if (member_now(d, i) && (only < 0 || only == i)) {
             ids[job->count] = (TxnMember){
                 .engine = i, .incarnation = d->seats[i].incarnation,
-                .holds = d->seats[i].verified == job->from && !d->seats[i].bring};
+                .holds = d->seats[i].verified == job->from && !d->seats[i].bring,
+                .keeps = only < 0 && d->config->inflight == INFLIGHT_IN_PLACE &&
+                         sync_own_engine(d, i)};
             job->members[job->count].id = ids[job->count];
             job->count++;
         }

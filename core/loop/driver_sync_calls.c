@@ -21,6 +21,11 @@ typedef struct CheckWork { /* the artifact check runs beside the loop: it reads 
     int64_t sent_us;
 } CheckWork;
 
+bool sync_own_engine(const Driver *d, int engine)
+{
+    return d->seats[engine].part && !d->config->engine_command;
+}
+
 TxnAnswer sync_answer_to(const TxnAction *action, bool ok, const char *detail)
 {
     return (TxnAnswer){.kind = action->kind, .engine = action->engine, .seq = action->seq,
@@ -195,13 +200,18 @@ static void engine_answered(const EngineAnswer *a, void *user)
     free(call);
 }
 
-/* A paused engine holds every generation request, the canary too. So its score is taken between a
- * continue and a pause: the gate is closed and the engine gets no work, only the canary runs. */
+/* Our own engine scores while it is paused. Others hold every generation request then, the canary
+ * too: their score is taken between a continue and a pause; the gate is closed and the engine has
+ * no work, only the canary runs. */
 static void score_step(SyncCall *call, EngineCallKind kind);
 
 static void score_answered(const EngineAnswer *a, void *user)
 {
     SyncCall *call = user;
+    if (sync_own_engine(call->job->d, call->action.engine)) {
+        engine_answered(a, call);
+        return;
+    }
     if (call->scored) { /* paused again: the score counts, unless that failed */
         EngineAnswer *scored = call->scored;
         call->scored = NULL;
@@ -231,7 +241,7 @@ static void score_step(SyncCall *call, EngineCallKind kind)
     Driver *d = call->job->d;
     EngineCall step = {.kind = kind, .text = kind == ENGINE_PAUSE ? "abort" : NULL,
                        .ids = d->policy.canary, .id_count = d->policy.canary_count,
-                       .vocab = d->model.vocab,
+                       .vocab = d->model.vocab, .own = sync_own_engine(d, call->action.engine),
                        .timeout_ms = kind == ENGINE_SCORE ? SCORE_MS : 0};
     EngineAnswer failed = {.err = ERR_STATE};
     if (fleet_call(d->fleet, call->action.engine, &step, score_answered, call, &failed.fault) !=
@@ -248,17 +258,20 @@ static void call_score(SyncJob *job, const TxnAction *action)
     SyncCall *call = xcalloc(1, sizeof *call);
     *call = (SyncCall){.job = job, .action = *action, .sent_us = clock_mono_us()};
     job->calls++;
-    score_step(call, ENGINE_CONTINUE);
+    score_step(call, sync_own_engine(job->d, action->engine) ? ENGINE_SCORE : ENGINE_CONTINUE);
 }
 
 static void call_engine(SyncJob *job, const TxnAction *action)
 {
     Driver *d = job->d;
-    EngineCall call = {.version = action->version};
+    EngineCall call = {.version = action->version, .own = sync_own_engine(d, action->engine)};
     char *dir = NULL;
     switch (action->kind) {
     case TXN_ACT_PULL: call.kind = ENGINE_PULL; break;
-    case TXN_ACT_PAUSE: call.kind = ENGINE_PAUSE; call.text = "abort"; break;
+    case TXN_ACT_PAUSE:
+        call.kind = ENGINE_PAUSE;
+        call.text = action->keep ? "retract" : "abort";
+        break;
     case TXN_ACT_FLUSH: call.kind = ENGINE_FLUSH; break;
     case TXN_ACT_APPLY:
         call.kind = ENGINE_UPDATE_DISK;

@@ -16,6 +16,7 @@ struct SyncJob {
     int count, calls; /* calls: answers that still come and point here */
     int64_t id, from, to, gate_us;
     bool fence, again, over, committed, rolled_back, bad_artifact, pumping;
+    bool keeps; /* what is being generated goes on under the new policy */
 };
 
 typedef struct SyncCall { /* an action whose answer still comes */
@@ -30,6 +31,7 @@ typedef struct SyncCall { /* an action whose answer still comes */
 void sync_give(SyncJob *job, const TxnAnswer *answer);
 
 /* driver_sync_calls.c */
+bool sync_own_engine(const Driver *d, int engine); /* rolltop's own program, started by us */
 TxnAnswer sync_answer_to(const TxnAction *action, bool ok, const char *detail);
 void sync_policy_state(Driver *d, int64_t version, int64_t txn, PolicyState state,
                        const char *reason);

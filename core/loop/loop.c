@@ -331,15 +331,15 @@ static void activity_done(Loop *loop, Activity activity, const LoopEvent *event)
 }
 
 /* The re-send has ended; committed or not, engines hold one policy. When it is another one than
- * before, what is being generated cannot become a batch: it begins anew. */
-static void again_over(Loop *loop, bool well)
+ * before and what is being generated cannot become a batch with it, that begins anew. */
+static void again_over(Loop *loop, bool well, bool keeps)
 {
     loop->again = false;
     if (!well || loop->again_version == loop->committed) {
         return;
     }
     loop->committed = loop->again_version;
-    if (loop->now == ACTIVITY_ROLLOUT || loop->now == ACTIVITY_EVAL) {
+    if (!keeps && (loop->now == ACTIVITY_ROLLOUT || loop->now == ACTIVITY_EVAL)) {
         loop->anew = true;
         push(loop, LOOP_ACT_CANCEL);
     }
@@ -348,7 +348,7 @@ static void again_over(Loop *loop, bool well)
 static void activity_end(Loop *loop, Activity activity, bool well, const LoopEvent *event)
 {
     if (activity == ACTIVITY_SYNC && loop->again && loop->now != ACTIVITY_SYNC) {
-        again_over(loop, well);
+        again_over(loop, well, event->keeps);
         return;
     }
     if (loop->now != activity) {

@@ -7,6 +7,7 @@
 #include "core/fleet/sources.h"
 #include "core/loop/loop.h"
 #include "core/rollout/data_source.h"
+#include "core/rollout/rollout.h"
 #include "core/fleet/engine_settings.h"
 #include "core/train/trainer.h"
 
@@ -53,6 +54,11 @@ typedef struct RunConfig {
     const int32_t *stop_ids;
     size_t stop_id_count;
     bool skip_special_tokens;
+    UpdateInflight inflight;
+    int64_t max_staleness;      /* updates that a token may be behind its batch's policy */
+    bool mask_offpolicy;        /* tokens of older policies are not trained on */
+    bool unary;                 /* generation by whole replies */
+    bool direct;                /* no frontend: samples go to the engines themselves */
 
     /* training and policies */
     LoopConfig loop;

@@ -41,6 +41,7 @@ typedef struct TxnMember {
     int engine;
     int64_t incarnation;
     bool holds; /* verified on from_version before; else a roll-back that cannot prove it fences */
+    bool keeps; /* its pause keeps requests, and its flush then proves that no cache outlives it */
     bool pulls; /* keeps a checkpoint directory of its own and can bring it to a version */
     int64_t follows; /* what that directory holds for sure: this process loaded that version from
                       * it and was verified, and no pull was sent since; -1 not known */
@@ -76,6 +77,7 @@ typedef struct TxnAction {
     int64_t incarnation, version;
     int64_t base;
     bool commit, own_copy;
+    bool keep;            /* PAUSE: requests under way are kept; else they are aborted */
     TxnPhase phase;       /* the phase it belongs to, for the ledger */
     char reason[128];
 } TxnAction;

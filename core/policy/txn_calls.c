@@ -39,6 +39,7 @@ TxnAction *txn_emit_member(Txn *txn, Member *member, TxnActionKind kind)
     TxnAction *action = txn_emit(txn, kind);
     action->engine = member->id.engine;
     action->incarnation = member->id.incarnation;
+    action->keep = kind == TXN_ACT_PAUSE && member->id.keeps;
     member->awaited[kind] = action->seq;
     return action;
 }
