@@ -35,6 +35,12 @@ Err delta_encode(DeltaEncoding encoding, const void *old_bytes, const void *new_
 Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void *bytes, size_t n,
                 Fault *fault);
 
+/* Digests of the two checkpoints (model/digest.h), for readers of rolltop's: with base_digest a
+ * puller proves its copy before it patches it. NULL: left out. slime's readers skip them. */
+typedef struct DeltaProof {
+    const char *base_digest, *digest;
+} DeltaProof;
+
 typedef struct DeltaStats {
     int64_t version, base;
     int tensors, changed_tensors;
@@ -42,10 +48,12 @@ typedef struct DeltaStats {
 } DeltaStats;
 
 /* Writes PARENT/weight_v{version}: what leads from checkpoint old_dir to new_dir. Complete or not
- * at all. Both must hold the same tensors with the same shapes and types. */
+ * at all. Both must hold the same tensors with the same shapes and types. `proof` may be NULL. */
 Err delta_publish(const char *old_dir, const char *new_dir, const char *parent, int64_t version,
-                  int64_t base, DeltaEncoding encoding, DeltaSum sum, DeltaStats *stats,
-                  Fault *fault);
+                  int64_t base, DeltaEncoding encoding, DeltaSum sum, const DeltaProof *proof,
+                  DeltaStats *stats, Fault *fault);
+/* PARENT/weight_v{version} as a link to the complete ../{name}; replaces what is there. */
+Err delta_publish_full(const char *parent, int64_t version, const char *name, Fault *fault);
 
 /* pull_weights: brings the checkpoint directory `local` to `target`, from full and delta versions
  * under `source`; version 0 is `model_dir`. State and lock lie in local/.weight_sync as slime has
@@ -53,5 +61,12 @@ Err delta_publish(const char *old_dir, const char *new_dir, const char *parent, 
  * *applied: the version it holds then. */
 Err delta_pull(const char *source, const char *model_dir, const char *local, int64_t target,
                int64_t *applied, Fault *fault);
+
+/* The complete checkpoint of a version that is kept as a delta: CHAIN/weight_v… applied from the
+ * newest complete one on, into `dir`, which must not exist; complete or not at all. The result's
+ * digest is the published one (ERR_STATE: it is not). */
+Err delta_build(const char *chain, int64_t version, const char *dir, Fault *fault);
+/* Do deltas of `chain` lead from a complete version to this one? */
+bool delta_reachable(const char *chain, int64_t version);
 
 #endif

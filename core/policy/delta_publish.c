@@ -105,7 +105,8 @@ static void version_text(int64_t version, char out[24])
 }
 
 static Err write_index(const char *dir, const Changes *changes, const DeltaStats *stats,
-                       DeltaEncoding encoding, DeltaSum sum, Fault *fault)
+                       DeltaEncoding encoding, DeltaSum sum, const DeltaProof *proof,
+                       Fault *fault)
 {
     Text text;
     text_init(&text, 64 << 20);
@@ -123,6 +124,12 @@ static Err write_index(const char *dir, const Changes *changes, const DeltaStats
     json_member_string(&out, "compression_format", "zstd");
     json_member_string(&out, "checksum_format",
                        sum == DELTA_SUM_ADLER32 ? "adler32" : "xxh3-128");
+    if (proof && proof->base_digest) {
+        json_member_string(&out, "base_digest", proof->base_digest);
+    }
+    if (proof && proof->digest) {
+        json_member_string(&out, "digest", proof->digest);
+    }
     json_object_end(&out);
     json_key(&out, "weight_map");
     json_object_begin(&out);
@@ -140,7 +147,8 @@ static Err write_index(const char *dir, const Changes *changes, const DeltaStats
 }
 
 static Err write_version(const char *parent, const Changes *changes, DeltaStats *stats,
-                         DeltaEncoding encoding, DeltaSum sum, Fault *fault)
+                         DeltaEncoding encoding, DeltaSum sum, const DeltaProof *proof,
+                         Fault *fault)
 {
     char *dir = xasprintf("%s/weight_v%06lld", parent, (long long)stats->version);
     char *partial = xasprintf("%s/.weight_v%06lld.partial", parent, (long long)stats->version);
@@ -151,7 +159,7 @@ static Err write_version(const char *parent, const Changes *changes, DeltaStats 
         err = st_write(file, changes->tensors, changes->count, changes->metadata, fault);
         free(file);
     }
-    err = err ? err : write_index(partial, changes, stats, encoding, sum, fault);
+    err = err ? err : write_index(partial, changes, stats, encoding, sum, proof, fault);
     err = err ? err : fs_remove_tree(dir, fault);
     if (err == ERR_OK && rename(partial, dir) != 0) {
         err = fault_set_sys(fault, ERR_IO, errno, NULL, "%s cannot be put in place", dir);
@@ -165,8 +173,8 @@ static Err write_version(const char *parent, const Changes *changes, DeltaStats 
 }
 
 Err delta_publish(const char *old_dir, const char *new_dir, const char *parent, int64_t version,
-                  int64_t base, DeltaEncoding encoding, DeltaSum sum, DeltaStats *stats,
-                  Fault *fault)
+                  int64_t base, DeltaEncoding encoding, DeltaSum sum, const DeltaProof *proof,
+                  DeltaStats *stats, Fault *fault)
 {
     StSet *before = NULL;
     StSet *after = NULL;
@@ -185,9 +193,23 @@ Err delta_publish(const char *old_dir, const char *new_dir, const char *parent, 
         changes.metadata = xcalloc(2 * count + 1, sizeof *changes.metadata);
         err = collect(before, after, encoding, sum, &changes, stats, fault);
     }
-    err = err ? err : write_version(parent, &changes, stats, encoding, sum, fault);
+    err = err ? err : write_version(parent, &changes, stats, encoding, sum, proof, fault);
     changes_free(&changes);
     st_set_close(before);
     st_set_close(after);
+    return err;
+}
+
+Err delta_publish_full(const char *parent, int64_t version, const char *name, Fault *fault)
+{
+    char *path = xasprintf("%s/weight_v%06lld", parent, (long long)version);
+    char *to = xasprintf("../%s", name);
+    Err err = fs_mkdirs(parent, 0755, fault);
+    err = err ? err : fs_remove_tree(path, fault);
+    if (err == ERR_OK && symlink(to, path) != 0) {
+        err = fault_set_sys(fault, ERR_IO, errno, NULL, "%s cannot be made", path);
+    }
+    free(to);
+    free(path);
     return err;
 }

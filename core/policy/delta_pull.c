@@ -3,10 +3,10 @@
  * then it takes the old one's place: a wrong base, a damaged delta or a full disk leaves version
  * and bytes as they were, and trying again is safe. */
 #include "core/base/fs.h"
-#include "core/base/json.h"
 #include "core/base/mem.h"
-#include "core/model/safetensors.h"
-#include "core/policy/delta.h"
+#include "core/model/checkpoint.h"
+#include "core/model/digest.h"
+#include "core/policy/delta_index.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,61 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { INDEX_MAX = 64 << 20, FILES_MAX = 4096, COPY_CHUNK = 1 << 20 };
-
-typedef struct DeltaIndex {
-    cJSON *json; /* NULL: no index */
-    bool delta;
-    int64_t version, base;
-    DeltaEncoding encoding;
-    DeltaSum sum;
-} DeltaIndex;
-
-static Err read_json(const char *path, cJSON **out, Fault *fault)
-{
-    Text text;
-    text_init(&text, INDEX_MAX);
-    Err err = fs_read(path, &text, fault);
-    err = err ? err : json_parse(text_str(&text), INDEX_MAX, path, out, fault);
-    text_free(&text);
-    return err;
-}
-
-static int64_t number_of(const cJSON *object, const char *key)
-{
-    int64_t value = -1;
-    const char *text = json_string(object, key, NULL);
-    return text && str_to_i64(str_from(text), &value) ? value : json_i64(object, key, -1);
-}
-
-static Err index_read(const char *dir, DeltaIndex *index, Fault *fault)
-{
-    *index = (DeltaIndex){.version = -1, .base = -1};
-    char *path = fs_join(dir, "model.safetensors.index.json");
-    Err err = fs_exists(path) ? read_json(path, &index->json, fault) : ERR_OK;
-    free(path);
-    const cJSON *meta = json_get(index->json, "metadata");
-    const char *encoding = json_string(meta, "delta_encoding", NULL);
-    if (err != ERR_OK || !encoding) {
-        return err;
-    }
-    index->delta = true;
-    index->version = number_of(meta, "version");
-    index->base = number_of(meta, "base_version");
-    const char *packing = json_string(meta, "compression_format", "");
-    if (strcmp(packing, "zstd") != 0) {
-        return fault_set(fault, ERR_UNSUPPORTED, "publish with zstd",
-                         "%s: compression \"%.32s\" is not supported", dir, packing);
-    }
-    err = delta_encoding_parse(encoding, &index->encoding, fault);
-    return err ? err : delta_sum_parse(json_string(meta, "checksum_format", ""), &index->sum,
-                                       fault);
-}
-
-static char *version_dir(const char *source, int64_t version)
-{
-    return xasprintf("%s/weight_v%06lld", source, (long long)version);
-}
+enum { FILES_MAX = 4096, COPY_CHUNK = 1 << 20 };
 
 /* ---- files -------------------------------------------------------------------------------- */
 
@@ -151,8 +97,8 @@ static int64_t state_read(const char *local)
     char *path = fs_join(local, ".weight_sync/state.json");
     cJSON *json = NULL;
     int64_t version = -1;
-    if (fs_exists(path) && read_json(path, &json, NULL) == ERR_OK) {
-        version = number_of(json, "version");
+    if (fs_exists(path) && delta_read_json(path, &json, NULL) == ERR_OK) {
+        version = delta_number_of(json, "version");
     }
     cJSON_Delete(json);
     free(path);
@@ -322,6 +268,29 @@ static Err apply_file(const char *local, const StFile *delta, const DeltaIndex *
     return err;
 }
 
+/* A patched tensor's sum says nothing of the tensors that the delta leaves alone. So where the
+ * publisher names the base by its digest, all of the copy is read first. */
+static Err prove_base(const DeltaIndex *index, const char *local, Fault *fault)
+{
+    char digest[DIGEST_TEXT];
+    ModelConfig config;
+    StSet *set = NULL;
+    if (!index->base_digest) {
+        return ERR_OK;
+    }
+    Err err = model_config_load(local, &config, fault);
+    err = err ? err : checkpoint_open(local, &config, &set, fault);
+    err = err ? err : checkpoint_digest(set, &config, digest, fault);
+    if (err == ERR_OK && strcmp(digest, index->base_digest) != 0) {
+        err = fault_set(fault, ERR_STATE,
+                        "clear the local directory, or publish this version in full",
+                        "%s is not the base of delta %06lld: its digest is %s, not %.40s", local,
+                        (long long)index->version, digest, index->base_digest);
+    }
+    st_set_close(set);
+    return err;
+}
+
 static Err apply_delta(const char *dir, const DeltaIndex *index, const char *local,
                        int64_t applied, Fault *fault)
 {
@@ -332,7 +301,7 @@ static Err apply_delta(const char *dir, const DeltaIndex *index, const char *loc
     }
     const cJSON *map = json_get(index->json, "weight_map");
     const char *last = NULL;
-    Err err = ERR_OK;
+    Err err = prove_base(index, local, fault);
     for (const cJSON *item = map ? map->child : NULL; item && err == ERR_OK; item = item->next) {
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
         if (last && strcmp(name, last) == 0) {
@@ -368,7 +337,7 @@ static Err find_start(const char *source, int64_t target, int64_t floor, int64_t
 {
     *start = target;
     while (*start > floor) {
-        char *dir = version_dir(source, *start);
+        char *dir = delta_version_dir(source, *start);
         if (!fs_is_dir(dir)) {
             Err err = fault_set(fault, ERR_NOT_FOUND, "publish it, or share the directory",
                                 "published weight version missing: %s", dir);
@@ -376,7 +345,7 @@ static Err find_start(const char *source, int64_t target, int64_t floor, int64_t
             return err;
         }
         DeltaIndex index;
-        Err err = index_read(dir, &index, fault);
+        Err err = delta_index_read(dir, &index, fault);
         bool delta = index.delta;
         cJSON_Delete(index.json);
         free(dir);
@@ -395,16 +364,16 @@ static Err pull(const char *source, const char *model_dir, const char *local, in
     *applied = state_read(local);
     Err err = find_start(source, target, *applied > 0 ? *applied : 0, &start, fault);
     if (err == ERR_OK && (*applied < 0 || start > *applied)) {
-        char *full = start > 0 ? version_dir(source, start) : xstrdup(model_dir);
+        char *full = start > 0 ? delta_version_dir(source, start) : xstrdup(model_dir);
         err = copy_checkpoint(full, local, fault);
         err = err ? err : state_write(local, start, fault);
         *applied = err ? *applied : start;
         free(full);
     }
     while (err == ERR_OK && *applied < target) {
-        char *dir = version_dir(source, *applied + 1);
+        char *dir = delta_version_dir(source, *applied + 1);
         DeltaIndex index;
-        err = index_read(dir, &index, fault);
+        err = delta_index_read(dir, &index, fault);
         err = err ? err : apply_delta(dir, &index, local, *applied, fault);
         *applied += err == ERR_OK;
         cJSON_Delete(index.json);

@@ -16,8 +16,8 @@
 #include <stdlib.h>
 
 enum { TXNS_KEPT = 4096 };
-/* Check 120 s, prepare 300, gate 30, pause 30, flush 30, twice (apply 300, verify 60) each way, continue 30,
- * open 5, two slow disks of 20, and the clock's grain. */
+/* Check 120 s, prepare 300, gate 30, pause 30, flush 30, twice (apply 300, verify 60) each way,
+ * continue 30, open 5, two slow disks of 20, and the clock's grain. */
 static const int64_t TXN_BUDGET_US = INT64_C(2100000000);
 
 typedef struct TxnSeen {

@@ -3,7 +3,8 @@
  * (index, incarnation); answers from another incarnation or epoch are ignored and counted.
  *
  * Order: CHECK artifact (the gate is still open: a bad artifact costs nobody a pause), PREPARE
- * (engines with a checkpoint directory of their own bring it to the new version), GATE, PAUSE, FLUSH, APPLY, VERIFY, DECIDE (durable, before anybody goes on), CONTINUE, OPEN; or, when a member
+ * (engines with a checkpoint directory of their own bring it to the new version), GATE, PAUSE,
+ * FLUSH, APPLY, VERIFY, DECIDE (durable, before anybody goes on), CONTINUE, OPEN; or, when a member
  * cannot be brought over: APPLY again (retries), else DECIDE roll-back, ROLLBACK (apply the old
  * version to whoever was touched and verify it), QUARANTINE who cannot, CONTINUE, OPEN. A member
  * that dies is dropped from the membership (it is fenced when it comes back). With from_version -1

@@ -213,7 +213,8 @@ static void round_trip(DeltaEncoding encoding, DeltaSum sum, const char *name)
     }
     write_model(dir[1], a, b, N);
     DeltaStats stats;
-    CHECK(delta_publish(dir[0], dir[1], dir[3], 1, 0, encoding, sum, &stats, NULL) == ERR_OK);
+    CHECK(delta_publish(dir[0], dir[1], dir[3], 1, 0, encoding, sum, NULL, &stats,
+                        NULL) == ERR_OK);
     CHECK_I64(stats.tensors, 2);
     CHECK_I64(stats.changed_tensors, 1);
     CHECK(stats.changed_bytes >= 41 && stats.changed_bytes <= 4 * 41);

@@ -235,7 +235,7 @@ static void deltas(void)
     CHECK_I64(weights_init_random(&config, 5, next, NULL), ERR_OK);
     DeltaStats stats;
     CHECK_I64(delta_publish(GOLDEN "tied", next, source, 1, 0, DELTA_OVERWRITE,
-                            DELTA_SUM_XXH3_128, &stats, NULL), ERR_OK);
+                            DELTA_SUM_XXH3_128, NULL, &stats, NULL), ERR_OK);
     pull(port, root, 0, 200, "version 000000");
     pull(port, root, 1, 200, "version 000001");
     pull(port, root, 2, 400, "published weight version missing");
