@@ -58,7 +58,7 @@ static bool cell_void(const Screen *screen, const EngineRow *row, EngineColumn c
     EngineState shown = state_shown(row, screen->s->t_us);
     bool rate = column == COL_TOKENS || column == COL_RUN || column == COL_WAIT ||
                 column == COL_KV || column == COL_ITL || column == COL_TTFT;
-    return rate && (shown == ENGINE_DEAD || shown == ENGINE_GONE);
+    return rate && state_silent(shown);
 }
 
 static const char *cell_text(const Screen *screen, const EngineRow *row, EngineColumn column,

@@ -46,7 +46,7 @@ void plain_engine(const Screen *screen, const EngineRow *row, Text *out)
     char b[FORMAT_MAX];
     char c[FORMAT_MAX];
     char why[256];
-    bool silent = row->state == ENGINE_DEAD || row->state == ENGINE_GONE;
+    bool silent = state_silent(state_shown(row, s->t_us));
     plain_foreign(out, or_dash(row->name));
     (void)text_addf(out, ": %s for %s, policy %s", state_look(state_shown(row, s->t_us))->word,
                     format_age(s->t_us - row->state_since_us, a),

@@ -122,6 +122,17 @@ static void put_header(JsonOut *j, const Snapshot *s)
     json_object_end(j);
 }
 
+static void put_load(JsonOut *j, const EngineRow *row, int64_t t_us)
+{
+    bool silent = state_silent(state_shown(row, t_us));
+    put_val(j, "tokens_per_s", silent ? val_none() : row->tokens_per_s);
+    put_val(j, "running", silent ? val_none() : row->running);
+    put_val(j, "waiting", silent ? val_none() : row->waiting);
+    put_val(j, "kv_usage", silent ? val_none() : row->kv_usage);
+    put_val(j, "itl_ms", silent ? val_none() : row->itl_ms);
+    put_val(j, "ttft_ms", silent ? val_none() : row->ttft_ms);
+}
+
 static void put_engines(JsonOut *j, const Snapshot *s)
 {
     list_begin(j, "engines", s->engines.count);
@@ -140,12 +151,7 @@ static void put_engines(JsonOut *j, const Snapshot *s)
         json_member_i64(j, "incarnation", row->incarnation);
         json_member_i64(j, "incarnations", row->incarnations);
         put_from(j, "pid", row->pid, 1);
-        put_val(j, "tokens_per_s", row->tokens_per_s);
-        put_val(j, "running", row->running);
-        put_val(j, "waiting", row->waiting);
-        put_val(j, "kv_usage", row->kv_usage);
-        put_val(j, "itl_ms", row->itl_ms);
-        put_val(j, "ttft_ms", row->ttft_ms);
+        put_load(j, row, s->t_us);
         put_val(j, "retracted_per_min", row->retracted_per_min);
         put_val(j, "errors_per_min", row->errors_per_min);
         put_time(j, "seen_us", row->seen_us);

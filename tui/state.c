@@ -32,6 +32,11 @@ EngineState state_shown(const EngineRow *row, int64_t t_us)
     return row->state;
 }
 
+bool state_silent(EngineState shown)
+{
+    return shown == ENGINE_DEAD || shown == ENGINE_GONE;
+}
+
 char severity_letter(Severity severity)
 {
     return severity == SEVERITY_CRIT ? 'C' : severity == SEVERITY_WARN ? 'W' : 'I';

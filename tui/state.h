@@ -19,6 +19,8 @@ const StateLook *state_look(EngineState state);
 /* The state that may honestly be shown at T: an engine last heard of more than STALE_LIMIT_US ago
  * is stale, whatever its last state was, unless that was worse. */
 EngineState state_shown(const EngineRow *row, int64_t t_us);
+/* Dead or gone: what its load was says nothing about now, and is shown as unknown. */
+bool state_silent(EngineState shown);
 char severity_letter(Severity severity);
 const char *severity_word(Severity severity); /* "critical", "warning", "info" */
 Role severity_role(Severity severity);

@@ -3,6 +3,7 @@
 #include "core/app/build_info.h"
 #include "core/app/completion.h"
 #include "core/app/run_flags.h"
+#include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/serve/engine.h"
@@ -12,6 +13,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -99,6 +101,28 @@ char *app_program(void)
 
 static void help(FILE *out)
 {
+char *app_data_path(const char *name, const char *source)
+{
+    char *program = app_program();
+    char *slash = strrchr(program, '/');
+    char *found = NULL;
+    if (slash) {
+        *slash = '\0';
+    }
+    for (int i = 0; slash && i < 3 && !found; i++) {
+        char *path = i == 0   ? xasprintf("%s/../share/rolltop/%s", program, name)
+                     : i == 1 ? xasprintf("%s/../../%s", program, source)
+                              : xasprintf("%s/%s", program, name);
+        if (fs_exists(path)) {
+            found = path;
+        } else {
+            free(path);
+        }
+    }
+    free(program);
+    return found;
+}
+
     fputs("rolltop: operations console and control plane for RL rollout fleets\n\n"
           "usage: rolltop [SUBCOMMAND] [FLAGS]\n\n",
           out);

@@ -79,3 +79,7 @@ int app_output_end(int status);
 char *app_program(void);
 
 #endif
+/* A file or folder that comes with the program, malloc'ed; NULL: it is not there. Installed:
+ * PREFIX/share/rolltop/NAME beside PREFIX/bin; in a build tree: SOURCE/`source`, two folders above
+ * build/NAME/rolltop. */
+char *app_data_path(const char *name, const char *source);

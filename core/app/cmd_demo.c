@@ -1,6 +1,8 @@
 /* `rolltop demo`: makes a base checkpoint and prompts, then is exactly a `run` with these
  * settings. */
 #include "core/app/app.h"
+#include "core/app/console.h"
+#include "core/app/example.h"
 #include "core/app/run_main.h"
 #include "core/base/clock.h"
 #include "core/base/flags.h"
@@ -19,7 +21,7 @@ enum { WORDS_MAX = 96, WORD_MAX = 32 };
 typedef struct DemoFlags {
     int64_t seed, engines, steps;
     const char *log, *run_id;
-    bool headless, keep, engine_faults, help;
+    bool headless, keep, engine_faults, incident, help;
 } DemoFlags;
 
 typedef struct Words { /* the command line of the run that the demo is */
@@ -176,7 +178,25 @@ static int demo(const DemoFlags *f)
     return status;
 }
 
-enum { DEMO_SPECS = 9 };
+/* A log that comes with the program, replayed from its end as any other. */
+static int incident(int argc)
+{
+    Fault fault = {0};
+    ConsoleFlags flags = {.theme = NULL};
+    char *log = NULL;
+    bool stop = false;
+    Err err = argc == 2 ? example_unpack(&log, &fault)
+                        : fault_set(&fault, ERR_ARG, "rolltop demo --incident",
+                                    "--incident starts no run and takes no other flag");
+    if (err == ERR_OK) {
+        TuiOptions options = {.log_path = log, .replay = true};
+        err = console_open(&options, &flags, &stop, &fault);
+    }
+    free(log);
+    return err ? app_fail(&fault, APP_USAGE) : APP_OK;
+}
+
+enum { DEMO_SPECS = 10 };
 
 static void demo_specs(DemoFlags *f, FlagSpec specs[DEMO_SPECS])
 {
@@ -191,6 +211,8 @@ static void demo_specs(DemoFlags *f, FlagSpec specs[DEMO_SPECS])
         {"keep", FLAG_SWITCH, &f->keep, 0, 0, NULL, "keep checkpoints after a good end", NULL},
         {"engine-faults", FLAG_SWITCH, &f->engine_faults, 0, 0, NULL,
          "engines open their fault route", NULL},
+        {"incident", FLAG_SWITCH, &f->incident, 0, 0, NULL,
+         "no run: the console on the recorded incident", NULL},
         {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
     memcpy(specs, table, sizeof table);
 }
@@ -222,6 +244,8 @@ int cmd_demo(int argc, char **argv)
     } else if (f.help) {
         fputs("usage: rolltop demo [FLAGS]\n\n", stdout);
         flags_help(specs, count, stdout);
+    } else if (f.incident) {
+        status = incident(argc);
     } else {
         /* Without a terminal the run is headless anyway; the demo's tidying depends on it. */
         f.headless = f.headless || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO);

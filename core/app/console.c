@@ -13,31 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Installed: PREFIX/share/rolltop/themes beside PREFIX/bin; in a build tree: SOURCE/themes, two
- * folders above build/NAME/rolltop. */
 char *console_theme_dir(void)
 {
     const char *env = getenv("ROLLTOP_THEMES");
-    if (env && env[0]) {
-        return xstrdup(env);
-    }
-    char *program = app_program();
-    char *slash = strrchr(program, '/');
-    if (slash) {
-        *slash = '\0';
-    }
-    static const char *const places[] = {"../share/rolltop/themes", "../../themes", "themes"};
-    char *found = NULL;
-    for (size_t i = 0; slash && i < sizeof places / sizeof *places && !found; i++) {
-        char *path = fs_join(program, places[i]);
-        if (fs_is_dir(path)) {
-            found = path;
-        } else {
-            free(path);
-        }
-    }
-    free(program);
-    return found;
+    return env && env[0] ? xstrdup(env) : app_data_path("themes", "themes");
 }
 
 char *console_config_path(void)
