@@ -1,7 +1,7 @@
 /* CPU of the generation client per unary reply: 512 tokens with log-probs (22.8 kB), 256 in flight,
- * as the core uses it: curl on libuv, scanner, every check, and the log with its writer thread (start
- * and end of each sample, tokens and log-probs included). The server is a process of its own; the
- * Python side of the comparison is generate_client.py on the same server.
+ * as the core uses it: HTTP on libuv, scanner, every check, and the log with its writer thread
+ * (start and end of each sample, tokens and log-probs included). The server is a process of its
+ * own; the Python side of the comparison is generate_client.py on the same server.
  *   bench_generate_client --port PORT [--replies N] [--tokens N] [--quiet-log] */
 #include "core/base/clock.h"
 #include "core/base/fs.h"

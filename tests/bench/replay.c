@@ -1,7 +1,8 @@
 /* An engine that costs next to nothing, for benches of those who talk to it: every POST is answered
  * with prepared bytes in SGLang's shape, as many tokens as the request asks for, whole or streamed.
  *   bench_replay [--burst N] [--gap-ms MS]
- * Streams get N events in one write every MS (1 and 10). Prints its address like `rolltop engine`. */
+ * Streams get N events in one write every MS (1 and 10). Prints its address as `rolltop engine`
+ * does. */
 #include "core/net/http_server.h"
 #include "tests/bench/reply_bytes.h"
 

@@ -49,7 +49,8 @@ static inline void make_reply(Text *out, int tokens, const char *rid, int prompt
     }
     text_addf(out, "],\"meta_info\":{\"id\":\"%s\",\"finish_reason\":{\"type\":\"length\","
               "\"length\":%d},\"prompt_tokens\":%d,\"weight_version\":\"11\",\"num_retractions\":0,"
-              "\"input_token_logprobs\":[],\"output_token_logprobs\":[", rid, tokens, prompt_tokens);
+              "\"input_token_logprobs\":[],\"output_token_logprobs\":[", rid, tokens,
+              prompt_tokens);
     for (int i = 0; i < tokens; i++) {
         text_add_c(out, i ? ",[" : "[");
         add_number(out, draw_logprob(&rng));

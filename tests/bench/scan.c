@@ -1,7 +1,7 @@
-/* Reading one unary reply with log-probs of 8,192 tokens (and one of 512), as SGLang prints it: the
- * scanner with every check of the client, against memchr over the same bytes in the same turn. memchr
- * is run twice: once for a byte that is not there, which is the speed of the memory, and from comma to
- * comma, which is what any reader of numbers has to find at least. */
+/* Reading one unary reply with log-probs of 8,192 tokens (and one of 512), as SGLang prints it:
+ * the scanner with every check of the client, against memchr over the same bytes in the same turn.
+ * memchr is run twice: once for a byte that is not there, which is the speed of the memory, and
+ * from comma to comma, which is what any reader of numbers has to find at least. */
 #include "core/fleet/generate.h"
 #include "tests/bench/reply_bytes.h"
 

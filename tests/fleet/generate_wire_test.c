@@ -1,5 +1,6 @@
-/* Whole replies on the wire, status line and framing included, cut at every byte and with every byte
- * damaged: each ends once, in time, and is taken for a sample only when it still is that very sample. */
+/* Whole replies on the wire, status line and framing included, cut at every byte and with every
+ * byte damaged: each ends once, in time, and is taken for a sample only when it still is that very
+ * sample. */
 #include "core/base/mem.h"
 #include "core/fleet/generate.h"
 #include "tests/harness.h"
@@ -8,9 +9,9 @@
 #include <stdlib.h>
 
 #define EVENT(id, total, finish)                                                                  \
-    "data: {\"text\":\"t\",\"output_ids\":[" id "],\"meta_info\":{\"id\":\"r\",\"finish_reason\":"  \
-    finish ",\"prompt_tokens\":2,\"completion_tokens\":" total ",\"weight_version\":\"4\","        \
-    "\"output_token_logprobs\":[[-0.5," id ",null]]}}\n\n"
+    "data: {\"text\":\"t\",\"output_ids\":[" id "],\"meta_info\":{\"id\":\"r\","                     \
+    "\"finish_reason\":" finish ",\"prompt_tokens\":2,\"completion_tokens\":" total ","             \
+    "\"weight_version\":\"4\",\"output_token_logprobs\":[[-0.5," id ",null]]}}\n\n"
 #define EVENTS EVENT("5", "1", "null") EVENT("6", "2", "{\"type\":\"stop\",\"matched\":6}")
 #define UNARY                                                                                     \
     "{\"text\":\"ab\",\"output_ids\":[5,6],\"meta_info\":{\"id\":\"r\",\"prompt_tokens\":2,"       \
