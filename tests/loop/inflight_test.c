@@ -1,0 +1,424 @@
+/* Samples that are under way when the policy changes, or when their engine is killed: real
+ * processes, each mode of --update-inflight. Afterwards every token of every accepted sample is
+ * scored again under the policy stamped on it, from the checkpoints that the run published. */
+#include "core/base/fs.h"
+#include "core/model/infer.h"
+#include "core/model/sampler.h"
+#include "core/model/tokenizer.h"
+#include "store/view.h"
+#include "tests/serve/rig.h"
+
+#include <math.h>
+
+enum { ENGINES = 2, VERSIONS = 512, RESPONSE = 90, POSITIONS = 256, WAIT_MS = 120000 };
+static const double TOLERANCE = 2e-3;
+
+static char root[64], base[96], prompts[96], logfile[128];
+static const char *run_id;
+static pid_t core;
+
+/* ---- the run -------------------------------------------------------------------------------- */
+
+static char *output_of(const char *words)
+{
+    char *line = xasprintf("'%s' %s 2>/dev/null", ROLLTOP_BINARY, words);
+    Text text;
+    text_init(&text, 1 << 20);
+    fflush(NULL);
+    FILE *pipe = popen(line, "r");
+    char part[4096];
+    for (size_t n; pipe && (n = fread(part, 1, sizeof part, pipe)) > 0;) {
+        text_add_str(&text, (Str){part, n});
+    }
+    int status = pipe ? pclose(pipe) : -1;
+    char *all = status == 0 ? xstrdup(text_c(&text)) : NULL;
+    text_free(&text);
+    free(line);
+    return all;
+}
+
+static int64_t count_of(const char *sql)
+{
+    char *words = xasprintf("query '%s' --json --sql \"%s\"", logfile, sql);
+    char *text = output_of(words);
+    const char *at = text ? strstr(text, "\"n\":") : NULL;
+    int64_t n = at ? strtoll(at + 4, NULL, 10) : -1;
+    free(text);
+    free(words);
+    return n;
+}
+
+static cJSON *status_now(void)
+{
+    char *words = xasprintf("ctl status --run %s", run_id);
+    char *text = output_of(words);
+    cJSON *tree = NULL;
+    if (text) {
+        (void)json_parse(str_from(text), 1 << 20, "status", &tree, NULL);
+    }
+    free(text);
+    free(words);
+    return tree;
+}
+
+typedef struct Now {
+    int64_t committed;
+    int ports[ENGINES], pids[ENGINES], serving;
+} Now;
+
+static Now now(void)
+{
+    Now out = {.committed = -1};
+    cJSON *status = status_now();
+    out.committed = json_i64(status, "policy_version", -1);
+    const cJSON *engine = NULL;
+    int i = 0;
+    cJSON_ArrayForEach(engine, json_get(status, "engines"))
+    {
+        const char *colon = strrchr(json_string(engine, "address", ""), ':');
+        if (i < ENGINES) {
+            out.ports[i] = colon ? atoi(colon + 1) : 0;
+            out.pids[i++] = (int)json_i64(engine, "pid", 0);
+        }
+        out.serving += json_bool(engine, "serves", false);
+    }
+    cJSON_Delete(status);
+    return out;
+}
+
+static bool ready(int64_t version)
+{
+    for (int i = 0; i < WAIT_MS / 50; i++) {
+        Now state = now();
+        if (state.committed >= version && state.serving == ENGINES) {
+            return true;
+        }
+        clock_sleep_us(50000);
+    }
+    return false;
+}
+
+/* Once the killed engine serves again as another process. */
+static Now after_kill(int pid)
+{
+    Now state = now();
+    for (int i = 0; i < WAIT_MS / 50; i++) {
+        bool gone = true;
+        for (int k = 0; k < ENGINES; k++) {
+            gone = gone && state.pids[k] != pid && state.pids[k] > 0;
+        }
+        if (gone && state.serving == ENGINES) {
+            return state;
+        }
+        clock_sleep_us(50000);
+        state = now();
+    }
+    CHECK(!"the killed engine serves again");
+    return state;
+}
+
+/* Answers that never stop by themselves, and slow ones: an update meets them. */
+static void set_faults(const Now *state, bool on)
+{
+    for (int i = 0; i < ENGINES; i++) {
+        CHECK_I64(http_status(state->ports[i], "POST", "/_fault", on
+                              ? "{\"kind\":\"nostop\",\"p\":1}" : "{\"kind\":\"clear\"}"), 200);
+        CHECK(!on || http_status(state->ports[i], "POST", "/_fault",
+                                 "{\"kind\":\"slow\",\"f\":0.01}") == 200);
+    }
+}
+
+/* The engine that holds samples with tokens already; -1: none in time. */
+static int busy_engine(const Now *state)
+{
+    for (int i = 0; i < WAIT_MS / 5; i++) {
+        int port = state->ports[i % ENGINES];
+        cJSON *json = http_json(port, "GET", "/v1/loads?include=core", "", 200);
+        double running = json_num(json, "loads.0.num_running_reqs");
+        double used = json_num(json, "loads.0.num_used_tokens");
+        cJSON_Delete(json);
+        if (running >= 2 && used > running * 32) {
+            return i % ENGINES;
+        }
+        clock_sleep_us(5000);
+    }
+    return -1;
+}
+
+/* The operator goes back one policy while samples are under way. */
+static bool update_in_flight(const Now *state)
+{
+    const char *back = "select count(*) n from txn where to_version<from_version and "
+                       "outcome='committed' and command_id>0";
+    for (int i = 0; i < 50; i++) {
+        CHECK(busy_engine(state) >= 0);
+        char *words = xasprintf("ctl update --to %lld --run %s",
+                                (long long)now().committed - 1, run_id);
+        char *text = output_of(words); /* refused while another update is under way */
+        bool taken = text != NULL;
+        free(text);
+        free(words);
+        for (int k = 0; taken && k < WAIT_MS / 100; k++) {
+            if (count_of(back) > 0) {
+                return true;
+            }
+            clock_sleep_us(100000);
+        }
+    }
+    return false;
+}
+
+static void start_run(const char *mode)
+{
+    char *out = xasprintf("%s.out", logfile);
+    fflush(NULL);
+    core = fork();
+    if (core == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        FILE *file = freopen(out, "w", stdout);
+        dup2(fileno(file), 2);
+        execl(ROLLTOP_BINARY, "rolltop", "run", "--headless", "--log", logfile, "--run-id", run_id,
+              "--hf-checkpoint", base, "--prompt-data", prompts, "--rm-type", "random",
+              "--rollout-batch-size", "4", "--n-samples-per-prompt", "4", "--num-rollout",
+              "100000", "--rollout-max-response-len", "90", "--lr", "1e-3", "--local-engines", "2",
+              "--engine-faults", "--publish-dtype", "f32", "--trainer-threads", "1",
+              "--keep-policies", "512", "--norm-jump", "1000", "--update-inflight", mode,
+              (char *)NULL);
+        _exit(127);
+    }
+    free(out);
+}
+
+static void stop_run(void)
+{
+    char *words = xasprintf("ctl stop --run %s", run_id);
+    free(output_of(words));
+    free(words);
+    int status = 0;
+    for (int i = 0; i < WAIT_MS / 10 && waitpid(core, &status, WNOHANG) != core; i++) {
+        clock_sleep_us(10000);
+        if (i == WAIT_MS / 10 - 1) {
+            kill(core, SIGKILL);
+        }
+    }
+    CHECK(WIFEXITED(status));
+}
+
+/* ---- the judge ------------------------------------------------------------------------------ */
+
+typedef struct Judge {
+    Tokenizer *tokenizer;
+    Infer *scorers[VERSIONS];
+    Weights *weights[VERSIONS];
+    int vocab, accepted, crossed, kept_in_place;
+    double worst;  /* distance of a token's log-prob from that of the policy stamped on it … */
+    double other;  /* … and from that of another one, which must show */
+} Judge;
+
+static Infer *scorer(Judge *judge, int64_t version)
+{
+    CHECK(version >= 0 && version < VERSIONS);
+    if (version < 0 || version >= VERSIONS) {
+        return NULL;
+    }
+    if (!judge->scorers[version]) {
+        char *dir = xasprintf("%s.d/policies/v%06lld", logfile, (long long)version);
+        InferConfig config = {1, 16, POSITIONS / 16, POSITIONS};
+        Fault fault = {0};
+        Err err = weights_load(dir, MODEL_F32, &judge->weights[version], &fault);
+        err = err ? err : infer_new(judge->weights[version], &config, &judge->scorers[version],
+                                    &fault);
+        CHECK_STR(err ? fault.sentence : "", "");
+        free(dir);
+    }
+    return judge->scorers[version];
+}
+
+/* The span's tokens by the policy that is said to have made them, over all that stands before. */
+static double score_span(Judge *judge, const SampleView *s, const TokenIds *prompt,
+                         const SampleSpan *span, int64_t policy)
+{
+    static int32_t tokens[POSITIONS], table[POSITIONS / 16];
+    int first = (int)prompt->count + span->from - 1;
+    int count = (int)prompt->count + span->to - 1;
+    Infer *infer = scorer(judge, policy);
+    double worst = 0;
+    CHECK(infer != NULL && count < POSITIONS);
+    if (!infer) {
+        return INFINITY;
+    }
+    memcpy(tokens, prompt->ids, prompt->count * sizeof *tokens);
+    memcpy(tokens + prompt->count, s->tokens, (size_t)(span->to - 1) * sizeof *tokens);
+    for (int i = 0; i < POSITIONS / 16; i++) {
+        table[i] = i;
+    }
+    InferSeq seq = {tokens, count, 0, table, first};
+    const float *rows = NULL;
+    int row_count = 0;
+    CHECK_I64(infer_step(infer, &seq, 1, &rows, &row_count, NULL), ERR_OK);
+    for (int i = 0; i < span->to - span->from; i++) {
+        float right = sampler_logprob(rows + (size_t)i * (size_t)judge->vocab, judge->vocab, 1.0F,
+                                      s->tokens[span->from + i]);
+        worst = fmax(worst, fabs((double)(right - s->logprobs[span->from + i])));
+    }
+    return worst;
+}
+
+static void judge_sample(Judge *judge, const SampleView *s)
+{
+    TokenIds prompt = {0};
+    CHECK_I64(tokenizer_encode(judge->tokenizer, s->prompt, &prompt, NULL), ERR_OK);
+    int32_t at = 0;
+    for (size_t i = 0; i < s->span_count; i++) {
+        CHECK_I64(s->spans[i].from, at);
+        at = s->spans[i].to;
+        int64_t policy = s->spans[i].policy_version;
+        judge->worst = fmax(judge->worst, score_span(judge, s, &prompt, &s->spans[i], policy));
+        if (s->span_count > 1) {
+            int64_t other = s->spans[i == 0].policy_version;
+            judge->other = fmax(judge->other, score_span(judge, s, &prompt, &s->spans[i], other));
+        }
+    }
+    CHECK_I64(at, (int64_t)s->token_count);
+    CHECK(s->token_count <= RESPONSE);
+    judge->accepted++;
+    judge->crossed += s->span_count > 1;
+    judge->kept_in_place += s->span_count > 1 && s->attempt == 1;
+    token_ids_free(&prompt);
+}
+
+static Judge judge_run(void)
+{
+    static Judge judge;
+    judge = (Judge){.worst = 0};
+    View *view = NULL;
+    RunView run;
+    Arena *arena = arena_new((size_t)1 << 24);
+    ModelConfig shape;
+    CHECK_I64(model_config_load(base, &shape, NULL), ERR_OK);
+    judge.vocab = shape.vocab;
+    CHECK_I64(tokenizer_load(base, &judge.tokenizer, NULL), ERR_OK);
+    CHECK_I64(view_open(logfile, &view, NULL), ERR_OK);
+    CHECK(view_run(view, arena, &run));
+    int64_t samples = count_of("select max(sample_id) n from attempt");
+    for (int64_t id = 1; id <= samples; id++) {
+        SampleView sample;
+        arena_reset(arena);
+        if (view_sample(view, id, run.last_us, arena, &sample) && sample.fate == FATE_ACCEPTED) {
+            judge_sample(&judge, &sample);
+        }
+    }
+    view_close(view);
+    arena_free(arena);
+    tokenizer_free(judge.tokenizer);
+    for (int i = 0; i < VERSIONS; i++) {
+        infer_free(judge.scorers[i]);
+        weights_unref(judge.weights[i]);
+    }
+    return judge;
+}
+
+/* ---- each mode ------------------------------------------------------------------------------ */
+
+static int64_t with_reason(const char *words)
+{
+    char *sql = xasprintf("select count(*) n from attempt where reason like '%s'", words);
+    int64_t n = count_of(sql);
+    free(sql);
+    return n;
+}
+
+static Judge play(const char *mode)
+{
+    run_id = mode;
+    (void)str_format(logfile, sizeof logfile, "%s/%s.db", root, mode);
+    start_run(mode);
+    CHECK(ready(3));
+    Now state = now();
+    set_faults(&state, true);
+    CHECK(update_in_flight(&state));
+    CHECK(ready(1));
+    int victim = busy_engine(&state);
+    CHECK(victim >= 0 && kill(state.pids[victim], SIGKILL) == 0);
+    state = after_kill(state.pids[victim]);
+    set_faults(&state, false);
+    int64_t steps = count_of("select count(*) n from step where outcome='ok'");
+    for (int i = 0; i < WAIT_MS / 100 &&
+                    count_of("select count(*) n from step where outcome='ok'") < steps + 2; i++) {
+        clock_sleep_us(100000);
+    }
+    stop_run();
+    Judge judge = judge_run();
+    printf("     %s: %d samples accepted, %d of two policies (%d kept by their engine), worst "
+           "log-prob off by %.1e, by the other policy %.1e\n", mode, judge.accepted,
+           judge.crossed, judge.kept_in_place, judge.worst, judge.other);
+    CHECK(judge.accepted >= 48);
+    CHECK(judge.worst < TOLERANCE);
+    CHECK(judge.crossed == 0 || judge.other > 10 * TOLERANCE);
+    /* The engine that was killed: its samples went on under the same policy, in every mode. */
+    CHECK(with_reason("%tokens, goes on from them") > 0);
+    CHECK_I64(count_of("select count(*) n from txn where outcome<>'committed'"), 0);
+    return judge;
+}
+
+static void aborted_and_generated_anew(void)
+{
+    Judge judge = play("abort");
+    CHECK_I64(judge.crossed, 0);
+    CHECK(with_reason("abort; %tokens, begins anew as set") > 0);
+    CHECK_I64(with_reason("abort; %goes on%"), 0);
+}
+
+static void resumed_from_their_tokens(void)
+{
+    Judge judge = play("resume");
+    CHECK(judge.crossed > 0);
+    CHECK_I64(judge.kept_in_place, 0);
+    CHECK(with_reason("abort; %tokens, goes on from them") > 0);
+}
+
+static void kept_in_place(void)
+{
+    Judge judge = play("in-place");
+    CHECK(judge.kept_in_place > 0);
+    CHECK_I64(with_reason("abort%"), 0);
+}
+
+static void make_task(void)
+{
+    static const char *const special[] = {"<pad>", "<eos>"};
+    CHECK_I64(fs_mkdirs(base, 0755, NULL), ERR_OK);
+    Text text;
+    text_init(&text, 1 << 20);
+    CHECK_I64(fs_read(ROLLTOP_TEST_DATA "/golden-qwen3/tied/config.json", &text, NULL), ERR_OK);
+    char *path = fs_join(base, "config.json");
+    CHECK_I64(fs_write_atomic(path, text.p, text.n, NULL), ERR_OK);
+    free(path);
+    ModelConfig shape;
+    CHECK_I64(model_config_load(base, &shape, NULL), ERR_OK);
+    CHECK_I64(weights_init_random(&shape, 11, base, NULL), ERR_OK);
+    CHECK_I64(tokenizer_write_alphabet(base, special, 2, STR("abcdefghijklmnopqrstuvwxyz "),
+                                       NULL), ERR_OK);
+    text_clear(&text);
+    for (int i = 0; i < 26; i++) {
+        text_addf(&text, "{\"input\":\"sort the %c\",\"label\":\"a\"}\n", 'a' + i);
+    }
+    CHECK_I64(fs_write_atomic(prompts, text.p, text.n, NULL), ERR_OK);
+    text_free(&text);
+}
+
+int main(void)
+{
+    (void)str_format(root, sizeof root, "/tmp/rolltop-inflight-XXXXXX");
+    CHECK(mkdtemp(root) != NULL);
+    (void)str_format(base, sizeof base, "%s/base", root);
+    (void)str_format(prompts, sizeof prompts, "%s/prompts.jsonl", root);
+    setenv("XDG_STATE_HOME", root, 1);
+    setenv("XDG_RUNTIME_DIR", root, 1);
+    make_task();
+    RUN(aborted_and_generated_anew);
+    RUN(resumed_from_their_tokens);
+    RUN(kept_in_place);
+    CHECK_I64(fs_remove_tree(root, NULL), ERR_OK);
+    return test_end();
+}
