@@ -182,6 +182,8 @@ static void on_probe(const EngineAnswer *answer, void *user)
                                             void_answer ? void_answer : answer, clock_mono_us());
         take_verdict(fleet, ctx->index, before, &verdict);
         free(void_answer);
+    } else if (!fleet->freeing) {
+        slot->probe.in_flight[ctx->kind] = false; /* the engine may be added again */
     }
     free(ctx);
 }

@@ -175,6 +175,12 @@ static void take_changes(Driver *d)
     }
 }
 
+void driver_members_word(Driver *d, const char *address, bool add, const char *reason)
+{
+    discover_operator(d->members.discover, address, add, reason);
+    take_changes(d);
+}
+
 static void on_look(DiscoverSource source, const char *const *addresses, size_t count, void *user)
 {
     Driver *d = user;

@@ -554,6 +554,11 @@ static Err start_local(Driver *d, int frontend_port, Fault *fault)
         if (part->kind == PART_ENGINE) {
             (void)str_format(part->name, sizeof part->name, "eng-%02d", i);
             d->seats[i].part = part;
+            if (d->seats[i].kept_out) {
+                part->retired = true;
+                d->seats[i].state = ENGINE_GONE;
+                continue;
+            }
         } else {
             (void)str_format(part->name, sizeof part->name, "frontend");
             part->port = frontend_port;
@@ -619,5 +624,8 @@ Err driver_parts_start(Driver *d, Fault *fault)
     }
     err = err != ERR_OK ? err : add_others(d, fault);
     err = err != ERR_OK ? err : driver_members_start(d, fault);
+    if (err == ERR_OK && c->resume) {
+        driver_recall(d);
+    }
     return err != ERR_OK ? err : start_local(d, port, fault);
 }

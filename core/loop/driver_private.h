@@ -65,6 +65,7 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     bool routed, route_ok;  /* the frontend is to give it work; has said that it does */
     bool leaving, draining; /* taken out once no transaction holds it; once it runs nothing */
     char leave_why[128];
+    bool kept_out;          /* a local one that the operator took out in an earlier life */
     int twin_of;            /* slot + 1 of the engine whose process this address leads to; 0 */
     char address[DISCOVER_ADDRESS];
     int64_t bring_due_us;
@@ -296,10 +297,15 @@ void driver_seat_reset(Driver *d, int engine, const char *address);
 /* A new process answers: is it one that another name leads to already? True: taken out again. */
 bool driver_members_twin(Driver *d, int engine);
 int driver_members_present(const Driver *d);
+/* The operator's word on an address, whenever it was said. */
+void driver_members_word(Driver *d, const char *address, bool add, const char *reason);
 /* `rolltop ctl engine add|remove|drain`; words of the answer in `out`. False: refused. */
 bool driver_members_add(Driver *d, const char *who, const char *address, char *out, size_t size);
 bool driver_members_leave(Driver *d, int engine, bool drain, const char *why, int64_t command,
                           char *out, size_t size);
+
+/* driver_recall.c: at a resume, before local parts start */
+void driver_recall(Driver *d);
 
 /* driver_recall.c: at a resume, before local parts start */
 void driver_recall(Driver *d);

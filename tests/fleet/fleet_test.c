@@ -314,6 +314,26 @@ static void control_calls(void)
     raw_server_stop(&a);
 }
 
+/* Probes that were under way when it was taken out say nothing, and hold up nothing either. */
+static void taken_out_with_probes_under_way(void)
+{
+    setup.slow_pause_ms = 0;
+    RawServer a = raw_server_start(engine, &setup);
+    fleet_start(NULL);
+    raw_server_signal(&a, SIGSTOP);
+    int index = add("eng-05", a.port);
+    run_ms(400);
+    fleet_remove(fleet, index, "taken out");
+    raw_server_signal(&a, SIGCONT);
+    run_ms(1000);
+    CHECK_I64(fleet_engine(fleet, index).state, ENGINE_GONE);
+    CHECK_I64(add("eng-05", a.port), index);
+    until(index, ENGINE_UP, 60000);
+    fleet_free(fleet);
+    run_ms(50);
+    raw_server_stop(&a);
+}
+
 /* A reply that was sent to the old process must not be taken for the new one's. */
 static void a_reply_of_the_old_incarnation_is_dropped(void)
 {
@@ -361,6 +381,7 @@ int main(void)
     RUN(a_resumed_core_counts_on);
     RUN(known_from_a_clock_ahead);
     RUN(control_calls);
+    RUN(taken_out_with_probes_under_way);
     RUN(a_reply_of_the_old_incarnation_is_dropped);
     http_client_free(client);
     uv_close((uv_handle_t *)&alarm_timer, NULL);
