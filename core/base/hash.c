@@ -1,5 +1,6 @@
 #include "core/base/hash.h"
 
+#include "core/base/hash_update.h"
 #include "core/base/mem.h"
 
 #include <stdio.h>
@@ -11,8 +12,31 @@ uint64_t hash64(const void *bytes, size_t n, uint64_t seed)
     return XXH3_64bits_withSeed(n ? bytes : "", n, seed);
 }
 
+typedef void HashUpdate(void *state, const void *bytes, size_t n);
+
+static void update_anywhere(void *state, const void *bytes, size_t n)
+{
+    (void)XXH3_128bits_update(state, bytes, n); /* cannot fail: neither is NULL */
+}
+
+/* 64 and 128 bits differ only in what is made of the state at the end. */
+static HashUpdate *best_update(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f")) {
+        return hash_update_avx512;
+    }
+    if (__builtin_cpu_supports("avx2")) {
+        return hash_update_avx2;
+    }
+#endif
+    return update_anywhere;
+}
+
 struct Hasher {
     XXH3_state_t *state;
+    HashUpdate *update;
 };
 
 Hasher *hasher_new(void)
@@ -23,6 +47,7 @@ Hasher *hasher_new(void)
         abort(); /* a few hundred bytes: as for x-allocators */
     }
     XXH3_128bits_reset(hasher->state);
+    hasher->update = best_update();
     return hasher;
 }
 
@@ -37,7 +62,7 @@ void hasher_free(Hasher *hasher)
 void hasher_add(Hasher *hasher, const void *bytes, size_t n)
 {
     if (n) {
-        XXH3_128bits_update(hasher->state, bytes, n);
+        hasher->update(hasher->state, bytes, n);
     }
 }
 
@@ -62,6 +87,7 @@ Hasher64 *hasher64_new(void)
         abort(); /* a few hundred bytes: as for x-allocators */
     }
     hasher64_begin(hasher);
+    hasher->update = best_update();
     return hasher;
 }
 
@@ -81,7 +107,7 @@ void hasher64_begin(Hasher64 *hasher)
 void hasher64_add(Hasher64 *hasher, const void *bytes, size_t n)
 {
     if (n) {
-        XXH3_64bits_update(hasher->state, bytes, n);
+        hasher->update(hasher->state, bytes, n);
     }
 }
 

@@ -69,6 +69,9 @@ typedef struct Kernels {
     /* o[rows][d16] = p[rows][tokens] * v, each granule [16 tokens][d16]. */
     void (*attn_values)(const float *p, size_t p_step, int rows, int tokens,
                         const float *const *v, int d16, float *o, size_t o_step);
+    /* Sum of squares in double, so that it is finite when, and only when, every element is. */
+    double (*square_sum)(const float *x, size_t n);
+    double (*square_sum_bf16)(const uint16_t *x, size_t n);
 } Kernels;
 
 typedef enum KernelLevel { KERNELS_PORTABLE, KERNELS_AVX2, KERNELS_AVX512 } KernelLevel;

@@ -616,6 +616,58 @@ K_TARGET static void k_attn_values(const float *p, size_t p_step, int rows, int 
     }
 }
 
+/* ---- checks of weights -------------------------------------------------------------------- */
+
+enum { SQUARE_LANES = 32 };
+
+K_INLINE float from_bf16(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+K_TARGET static double k_square_sum(const float *x, size_t n)
+{
+    double lane[SQUARE_LANES] = {0};
+    double sum = 0.0;
+    size_t i = 0;
+    for (; i + SQUARE_LANES <= n; i += SQUARE_LANES) {
+        for (size_t l = 0; l < SQUARE_LANES; l++) {
+            lane[l] += (double)x[i + l] * (double)x[i + l];
+        }
+    }
+    for (; i < n; i++) {
+        sum += (double)x[i] * (double)x[i];
+    }
+    for (int l = 0; l < SQUARE_LANES; l++) {
+        sum += lane[l];
+    }
+    return sum;
+}
+
+K_TARGET static double k_square_sum_bf16(const uint16_t *x, size_t n)
+{
+    double lane[SQUARE_LANES] = {0};
+    double sum = 0.0;
+    size_t i = 0;
+    for (; i + SQUARE_LANES <= n; i += SQUARE_LANES) {
+        for (size_t l = 0; l < SQUARE_LANES; l++) {
+            const double value = (double)from_bf16(x[i + l]);
+            lane[l] += value * value;
+        }
+    }
+    for (; i < n; i++) {
+        const double value = (double)from_bf16(x[i]);
+        sum += value * value;
+    }
+    for (int l = 0; l < SQUARE_LANES; l++) {
+        sum += lane[l];
+    }
+    return sum;
+}
+
 static const Kernels kernel_table = {
     .name = K_NAME,
     .tile = k_tile,
@@ -636,4 +688,6 @@ static const Kernels kernel_table = {
     .logit_grad = k_logit_grad,
     .attn_scores = k_attn_scores,
     .attn_values = k_attn_values,
+    .square_sum = k_square_sum,
+    .square_sum_bf16 = k_square_sum_bf16,
 };

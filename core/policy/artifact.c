@@ -11,7 +11,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { CHUNK = 8192, LANES = 32, THREAD_BYTES = 64 << 20 };
+enum {
+    CHUNK_BYTES = 256 << 10, /* read, then looked at: stays in a core's own cache */
+    THREAD_BYTES = 4 << 20
+};
 static const double NORM_JUMP_DEFAULT = 4.0;
 static const double RMS_TINY = 1e-6; /* below it a tensor is as good as zero and may grow freely */
 
@@ -19,58 +22,54 @@ typedef struct Check {
     const char *dir;
     const ModelConfig *config;
     const StSet *set;
+    const Kernels *kernels;
+    void *chunk; /* CHUNK_BYTES */
     double *norms;
     Err err;
     Fault fault;
 } Check;
 
-static double square_sum(const float *v, size_t n)
+static Err not_finite(Check *check, const StTensor *tensor, size_t from, size_t n)
 {
-    double lane[LANES] = {0};
-    double sum = 0.0;
-    size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        for (int l = 0; l < LANES; l++) {
-            lane[l] += (double)v[i + (size_t)l] * (double)v[i + (size_t)l];
-        }
-    }
-    for (; i < n; i++) {
-        sum += (double)v[i] * (double)v[i];
-    }
-    for (int l = 0; l < LANES; l++) {
-        sum += lane[l];
-    }
-    return sum;
-}
-
-static Err not_finite(Check *check, const StTensor *tensor, size_t from, const float *v, size_t n)
-{
-    size_t at = 0;
-    while (at + 1 < n && isfinite(v[at])) {
+    float value = NAN;
+    size_t at = from;
+    while (at < from + n && st_read_f32(tensor, at, 1, &value) == ERR_OK && isfinite(value)) {
         at++;
     }
     return fault_set(&check->fault, ERR_NUMERIC,
                      "keep the trainer's state and look at the step that made it",
                      "%s: tensor %s holds %s at element %zu", check->dir, tensor->name,
-                     isnan(v[at]) ? "NaN" : "infinity", from + at);
+                     isnan(value) ? "NaN" : "infinity", at);
 }
 
-/* A float's square fits a double, so a sum that is finite had only finite elements. */
+/* Elements `from` … from + n - 1; BF16 is summed as it lies in the file. */
+static Err part_sum(const Check *check, const StTensor *tensor, size_t from, size_t n, double *sum)
+{
+    if (tensor->dtype == ST_BF16) {
+        Err err = st_read_bytes(tensor, 2 * from, 2 * n, check->chunk);
+        *sum = err == ERR_OK ? check->kernels->square_sum_bf16(check->chunk, n) : 0.0;
+        return err;
+    }
+    Err err = st_read_f32(tensor, from, n, check->chunk);
+    *sum = err == ERR_OK ? check->kernels->square_sum(check->chunk, n) : 0.0;
+    return err;
+}
+
 static Err check_tensor(Check *check, const StTensor *tensor, double *norm)
 {
-    float values[CHUNK];
+    const size_t most = CHUNK_BYTES / (tensor->dtype == ST_BF16 ? 2 : sizeof(float));
     size_t count = tensor->bytes / st_dtype_size(tensor->dtype);
     double sum = 0.0;
-    for (size_t from = 0; from < count; from += CHUNK) {
-        size_t n = count - from < CHUNK ? count - from : CHUNK;
-        Err err = st_read_f32(tensor, from, n, values);
+    for (size_t from = 0; from < count; from += most) {
+        size_t n = count - from < most ? count - from : most;
+        double part = 0.0;
+        Err err = part_sum(check, tensor, from, n, &part);
         if (err != ERR_OK) {
             return fault_set(&check->fault, err, NULL, "%s: tensor %s cannot be read", check->dir,
                              tensor->name);
         }
-        double part = square_sum(values, n);
         if (!isfinite(part)) {
-            return not_finite(check, tensor, from, values, n);
+            return not_finite(check, tensor, from, n);
         }
         sum += part;
     }
@@ -196,8 +195,10 @@ Err artifact_check(const char *dir, const Artifact *previous, double norm_jump, 
     for (int i = 0; i < out->tensors; i++) {
         out->bytes += (int64_t)checkpoint_tensor(set, &out->config, i)->bytes;
     }
-    Check check = {.dir = dir, .config = &out->config, .set = set, .norms = out->norms};
+    Check check = {.dir = dir, .config = &out->config, .set = set, .norms = out->norms,
+                   .kernels = kernels_best(), .chunk = xcalloc(1, CHUNK_BYTES)};
     err = read_all(&check, out->bytes, out->digest, fault);
+    free(check.chunk);
     if (err == ERR_OK && previous != NULL) {
         err = check_jumps(dir, &out->config, out->norms, previous, limit, fault);
     }

@@ -119,6 +119,39 @@ static void rows_of_any_length(void)
     }
 }
 
+static void sums_of_squares(void)
+{
+    for (int n = 0; n <= 100; n++) {
+        float *x = numbers((size_t)n + 1, 1.0f);
+        uint16_t *half = xcalloc((size_t)n + 1, sizeof *half);
+        double square = 0.0;
+        double square_half = 0.0;
+        for (int i = 0; i < n; i++) {
+            half[i] = bf16_from_f32(x[i]);
+            square += (double)x[i] * (double)x[i];
+            square_half += (double)f32_from_bf16(half[i]) * (double)f32_from_bf16(half[i]);
+        }
+        CHECK_NEAR(k->square_sum(x, (size_t)n), square, 1e-12 * square);
+        CHECK_NEAR(k->square_sum_bf16(half, (size_t)n), square_half, 1e-12 * square_half);
+        for (int i = 0; i < n; i++) { /* the largest finite float is finite; what is not is seen */
+            const float kept = x[i];
+            const uint16_t kept_half = half[i];
+            x[i] = 3.4028235e38f;
+            half[i] = 0xff7f;
+            CHECK(isfinite(k->square_sum(x, (size_t)n)));
+            CHECK(isfinite(k->square_sum_bf16(half, (size_t)n)));
+            x[i] = i % 2 ? -INFINITY : NAN;
+            half[i] = i % 2 ? 0xff80 : 0x7fc0;
+            CHECK(!isfinite(k->square_sum(x, (size_t)n)));
+            CHECK(!isfinite(k->square_sum_bf16(half, (size_t)n)));
+            x[i] = kept;
+            half[i] = kept_half;
+        }
+        free(x);
+        free(half);
+    }
+}
+
 static void softmax_rows(void)
 {
     static const float scales[] = {0.1f, 1.0f, 30.0f};
@@ -308,6 +341,7 @@ int main(void)
         printf("%s\n", k->name);
         RUN(tiles);
         RUN(rows_of_any_length);
+        RUN(sums_of_squares);
         RUN(softmax_rows);
         RUN(nan_stays_nan);
         RUN(backward_rows);
