@@ -140,7 +140,6 @@ static size_t specs_rollout(RunFlags *f, FlagSpec *out)
         B("rollout-skip-special-tokens", skip_special_tokens, "leave them out of the text"),
         B("rollout-shuffle", shuffle, "shuffle prompts each epoch"),
         I("rollout-seed", rollout_seed, -BIG, BIG, "of order and sampling (42)"),
-        {"num-rollout", FLAG_INT, &f->num_rollout, 0, BIG, "N", "steps, absolute end",
         S("update-inflight", update_inflight, "MODE", "samples under way at an update: abort, "
           "resume from their tokens, in-place (abort)"),
         B("partial-rollout", partial_rollout, "slime's word for --update-inflight resume"),
@@ -150,6 +149,7 @@ static size_t specs_rollout(RunFlags *f, FlagSpec *out)
          &f->max_staleness_given},
         S("generate-unary", generate_unary, "WHEN", "whole replies in place of streams: auto (from "
           "engines, without a frontend), on, off"),
+        {"num-rollout", FLAG_INT, &f->num_rollout, 0, BIG, "N", "steps, absolute end",
          &f->num_rollout_given},
         I("num-epoch", num_epoch, 1, 1e9, "passes over the prompts, without --num-rollout"),
         {"start-rollout-id", FLAG_INT, &f->start_rollout_id, 0, BIG, "N", "first step",
