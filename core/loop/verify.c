@@ -190,9 +190,13 @@ static bool tell_rollout(Verify *v, const char *name, const VerifyRollout *r, bo
         (void)str_format(trouble, sizeof trouble, "; %d lost, %d refused and asked again (%s)",
                          r->lost, r->refused, r->why);
     }
-    return step(v, name, good ? VERIFY_PASS : VERIFY_FAIL, "%d of %lld samples, %lld tokens, v%lld"
-                "%s%s", r->whole, (long long)r->samples, (long long)r->got_tokens,
-                (long long)r->version, served, trouble);
+    char version[32] = "no numbered version"; /* SGLang's "default" */
+    if (r->version >= 0) {
+        (void)str_format(version, sizeof version, "v%lld", (long long)r->version);
+    }
+    return step(v, name, good ? VERIFY_PASS : VERIFY_FAIL, "%d of %lld samples, %lld tokens, %s"
+                "%s%s", r->whole, (long long)r->samples, (long long)r->got_tokens, version, served,
+                trouble);
 }
 
 static bool simple_rollout(Verify *v, const char *name, int64_t want)

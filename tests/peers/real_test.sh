@@ -67,19 +67,8 @@ until ask events | grep -q "v1 committed on 2 engines" || [ $i -ge 120 ]; do
 done
 sleep 3
 peer kill "$D" 0 || fail "engine 0 cannot be killed"
-python3 - "$P/dynamo-sglang/peer" "$D" <<'PY' || fail "engine 0 does not start again"
-import importlib.machinery, importlib.util, pathlib, sys
-loader = importlib.machinery.SourceFileLoader("peer", sys.argv[1])
-peer = importlib.util.module_from_spec(importlib.util.spec_from_loader("peer", loader))
-loader.exec_module(peer)
-folder = pathlib.Path(sys.argv[2]).resolve()
-state = peer.load(folder)
-after = state["next"]
-state["next"] = 0
-peer.start_engine(folder, state)
-state["next"] = after
-peer.save(folder, state)
-PY
+python3 "$ROLLTOP_SOURCE/tests/peers/start_engine.py" "$P/dynamo-sglang/peer" "$D" 0 ||
+    fail "engine 0 does not start again"
 wait "$run"
 status=$?
 run=
