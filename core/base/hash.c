@@ -77,6 +77,7 @@ void hasher_text(const Hasher *hasher, char out[DIGEST_TEXT])
 
 struct Hasher64 {
     XXH3_state_t *state;
+    HashUpdate *update;
 };
 
 Hasher64 *hasher64_new(void)

@@ -3,6 +3,7 @@
 #include "core/base/mem.h"
 #include "core/model/checkpoint.h"
 #include "core/model/digest.h"
+#include "core/model/kernels.h"
 
 #include <dirent.h>
 #include <math.h>
