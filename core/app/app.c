@@ -99,8 +99,6 @@ char *app_program(void)
     return n > 0 ? xstrndup(path, (size_t)n) : xstrdup("rolltop");
 }
 
-static void help(FILE *out)
-{
 char *app_data_path(const char *name, const char *source)
 {
     char *program = app_program();
@@ -123,6 +121,8 @@ char *app_data_path(const char *name, const char *source)
     return found;
 }
 
+static void help(FILE *out)
+{
     fputs("rolltop: operations console and control plane for RL rollout fleets\n\n"
           "usage: rolltop [SUBCOMMAND] [FLAGS]\n\n",
           out);
