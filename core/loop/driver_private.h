@@ -318,6 +318,8 @@ void driver_route_all(Driver *d);
 void driver_admit(Driver *d, int engine);
 
 /* driver_engines.c */
+/* What becomes of an engine that is up and verified: "serves again", or what keeps it from work. */
+const char *driver_serves_word(const Driver *d, int engine);
 void driver_engine_came(Driver *d, int engine); /* another process answers there */
 void driver_router_came(Driver *d);             /* its list may be empty: it was restarted */
 

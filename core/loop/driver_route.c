@@ -82,12 +82,24 @@ void driver_route(Driver *d, int engine, bool wanted)
     send_route(d, engine, wanted);
 }
 
-static bool fit(const Driver *d, int engine)
+/* It is up and holds a policy that may serve, whether or not it is kept from work. */
+static bool sound(const Driver *d, int engine)
 {
     const Seat *seat = &d->seats[engine];
-    return engine < fleet_count(d->fleet) && !seat->bring && !seat->cordoned && !seat->paused &&
-           !seat->leaving && seat->verified >= 0 && seat->state != ENGINE_DEAD &&
-           seat->state != ENGINE_GONE;
+    return engine < fleet_count(d->fleet) && !seat->bring && !seat->leaving &&
+           seat->verified >= 0 && seat->state != ENGINE_DEAD && seat->state != ENGINE_GONE;
+}
+
+static bool fit(const Driver *d, int engine)
+{
+    return sound(d, engine) && !d->seats[engine].cordoned && !d->seats[engine].paused;
+}
+
+const char *driver_serves_word(const Driver *d, int engine)
+{
+    return d->seats[engine].cordoned ? "still cordoned: takes nothing new"
+           : d->seats[engine].paused ? "still paused: gets no work"
+                                     : "serves again";
 }
 
 /* One that makes no token gets no more work while another one does; the last one keeps it. */
@@ -113,7 +125,12 @@ void driver_admit(Driver *d, int engine)
     fleet_set_admitted(d->fleet, engine, may);
     driver_route(d, engine, may);
     driver_update_gate(d);
-    if (may && d->seats[engine].command > 0) {
-        driver_command_done(d, &d->seats[engine].command, true, "serves again, verified");
+    Seat *seat = &d->seats[engine];
+    bool going = seat->part && seat->part->asked; /* what was asked for has not happened yet */
+    bool held = sound(d, engine) && (seat->cordoned || seat->paused);
+    if (seat->command > 0 && !going && (may || held)) {
+        char text[96];
+        (void)str_format(text, sizeof text, "verified; %s", driver_serves_word(d, engine));
+        driver_command_done(d, &seat->command, true, text);
     }
 }

@@ -151,7 +151,8 @@ static void end(SyncJob *job, const TxnAction *action)
         if (action->commit && job->count > 0) {
             int engine = job->members[0].id.engine;
             driver_event(d, SEVERITY_INFO, fleet_engine(d->fleet, engine).name, engine + 1,
-                         "holds v%lld, verified; serves again", (long long)job->to);
+                         "holds v%lld, verified; %s", (long long)job->to,
+                         driver_serves_word(d, engine));
         }
         return;
     }

@@ -155,6 +155,13 @@ for answer in "a later command took its place:failed" "up again from its last st
 done
 sleep 1
 wait_for 30 up || fail "eng-00 comes back"
+# A restart is done when the engine is up again, also when it is still kept from work, and that is said.
+"$R" ctl cordon eng-00 --run killed >/dev/null || fail "cordon"
+"$R" ctl restart eng-00 --run killed >/dev/null || fail "restart of a cordoned engine"
+wait_for 60 sh -c "'$R' query '$T/b.db' --json --sql \"select count(*) n from command where
+    answer='verified; still cordoned: takes nothing new' and state='done'\" | grep -q '\"n\":1'" ||
+    fail "the restart of a cordoned engine is done"
+"$R" ctl uncordon eng-00 --run killed >/dev/null || fail "uncordon"
 goes_on || fail "steps go on after the commands"
 
 # The core is killed: its children end, and the run goes on from its last durable step.
