@@ -38,8 +38,7 @@ static const char *const ignored_values[] = {
     "rollout-num-gpus-per-engine", "num-gpus-per-node", "sglang-config", "prefill-num-servers",
     "rollout-health-check-interval", "rollout-health-check-timeout",
     "rollout-health-check-first-wait", "update-weight-disk-dir",
-    "update-weight-local-checkpoint-dir", "update-weight-delta-encoding",
-    "update-weight-delta-checksum", "update-weight-buffer-size", "update-weights-interval",
+    "update-weight-buffer-size", "update-weights-interval",
     "custom-update-weight-post-write-path", "rm-url", "custom-rm-path", "reward-key",
     "eval-reward-key", "custom-reward-post-process-path",
     "custom-convert-samples-to-train-data-path", "log-reward-category", "log-correct-samples",
@@ -77,7 +76,7 @@ static void defaults(RunFlags *f)
                     .eps_clip_high = -1.0, .gamma = 1.0, .lambd = 1.0, .tis_clip = 2.0,
                     .opsm_delta = 1e-4, .seed = 1234, .lr = 1e-6, .clip_grad = 1.0,
                     .weight_decay = 0.01, .adam_beta1 = 0.9, .adam_beta2 = 0.999,
-                    .adam_eps = 1e-8, .update_weight_mode = "full",
+                    .adam_eps = 1e-8, .update_weight_mode = "full", .full_every = 10,
                     .update_weight_transport = "disk"};
     fleet_flags_defaults(&f->fleet);
     text_init(&f->ignored_names, 16384);
@@ -217,7 +216,13 @@ static size_t specs_train(RunFlags *f, FlagSpec *out)
         I("save-interval", save_interval, 1, 1e9, "steps between checkpoints"),
         S("save", save, "DIR", "for checkpoints"),
         S("load", load, "DIR", "checkpoint to train from (default: --hf-checkpoint)"),
-        S("update-weight-mode", update_weight_mode, "MODE", "full weights, the only mode (full)"),
+        S("update-weight-mode", update_weight_mode, "MODE", "full, or delta: what changed (full)"),
+        S("update-weight-delta-encoding", delta_encoding, "NAME", "xor or overwrite (xor)"),
+        S("update-weight-delta-checksum", delta_sum, "NAME", "xxh3-128 or adler32 (xxh3-128)"),
+        {"update-weight-delta-full-every", FLAG_INT, &f->full_every, 1, 1e6, "N",
+         "at least one complete version in N (10)", &f->full_every_given},
+        S("update-weight-local-checkpoint-dir", local_checkpoint_dir, "DIR",
+          "on the hosts of engines of others: where they keep their copy"),
         S("update-weight-transport", update_weight_transport, "NAME", "disk, the only way (disk)"),
         B("help", help, "this list"),
     };

@@ -49,6 +49,9 @@ typedef struct RunFlags {
     /* batch, checkpoints */
     int64_t global_batch_size, num_steps_per_rollout, max_tokens_per_gpu, save_interval;
     const char *save, *load, *update_weight_mode, *update_weight_transport;
+    const char *delta_encoding, *delta_sum, *local_checkpoint_dir;
+    int64_t full_every;
+    bool full_every_given;
     bool help;
 
     FlagSpec *specs; /* used ones, then the accepted ones */

@@ -1,6 +1,7 @@
 #include "core/app/run_plan.h"
 
 #include "core/app/app.h"
+#include "core/app/delta_flags.h"
 #include "core/app/inflight_flags.h"
 #include "core/base/clock.h"
 #include "core/base/fs.h"
@@ -65,15 +66,6 @@ static Err check_pairs(const RunFlags *f, Fault *fault)
     if (f->save_interval > 0 && !f->save) {
         return fault_set(fault, ERR_ARG, "give --save DIR",
                          "--save-interval is set, --save is not");
-    }
-    if (strcmp(f->update_weight_mode, "full") != 0) {
-        return fault_set(fault, ERR_UNSUPPORTED, "use --update-weight-mode full",
-                         "--update-weight-mode %s is not built yet", f->update_weight_mode);
-    }
-    if (strcmp(f->update_weight_transport, "disk") != 0 &&
-        strcmp(f->update_weight_transport, "nccl") != 0) {
-        return fault_set(fault, ERR_ARG, "use disk", "--update-weight-transport %s is not known",
-                         f->update_weight_transport);
     }
     if (f->stop_at_given && f->eval_interval == 0) {
         return fault_set(fault, ERR_ARG, "give --eval-interval",
@@ -346,7 +338,10 @@ static Err check_model(RunPlan *plan, int64_t *bytes, Fault *fault)
     plan->config.publish_dtype =
         f32 || (!bf16 && artifact.config.dtype == MODEL_F32) ? MODEL_F32 : MODEL_BF16;
     int64_t policy = parameters * (plan->config.publish_dtype == MODEL_F32 ? 4 : 2);
-    *bytes = policy * (f->keep_policies + 1) + parameters * 12 * STATES_AT_ONCE;
+    int64_t copies = plan->config.delta && !plan->config.engine_command
+                         ? 2 * plan->config.local_engines /* one is written beside the other */
+                         : 0;
+    *bytes = policy * (f->keep_policies + 1 + copies) + parameters * 12 * STATES_AT_ONCE;
     plan->model = artifact.config;
     artifact_free(&artifact);
     return tokenizer_load(f->hf_checkpoint, &plan->tokenizer, fault);
@@ -763,6 +758,7 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     err = err ? err : fill_fleet(plan, fault);
     err = err ? err : fill_names(plan, kind, fault);
     err = err ? err : inflight_flags_fill(flags, &plan->config, fault);
+    err = err ? err : delta_flags_fill(flags, &plan->config, fault);
     err = err ? err : check_places(plan, fault);
     err = err ? err : check_data(plan, fault);
     err = err ? err : fill_sampling(plan, fault);

@@ -350,7 +350,8 @@ static Err start_all(Driver *d, Fault *fault)
     }
     d->loop = loop_new(&loop);
     d->watch.diagnose = diagnose_new(store_marks(d->store)->incident + 1);
-    err = driver_parts_start(d, fault);
+    err = driver_delta_start(d, fault);
+    err = err != ERR_OK ? err : driver_parts_start(d, fault);
     err = err != ERR_OK ? err : driver_trainer_start(d, fault);
     return err;
 }

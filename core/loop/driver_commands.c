@@ -185,17 +185,13 @@ static void do_engine_drain(Command *c)
 /* Is that version on disk? If not, the refusal names those that are. */
 static bool version_kept(const Command *c)
 {
-    char *dir = driver_path(c->d, "policies", "v", c->version);
-    bool there = fs_is_dir(dir);
-    free(dir);
+    bool there = driver_policy_kept(c->d, c->version);
     char words[192] = "";
     size_t n = 0;
     for (int64_t v = loop_committed(c->d->loop) + 8; v >= 0 && !there && n < 120; v--) {
-        char *other = driver_path(c->d, "policies", "v", v);
-        if (fs_is_dir(other)) {
+        if (driver_policy_kept(c->d, v)) {
             n += (size_t)snprintf(words + n, sizeof words - n, " v%lld", (long long)v);
         }
-        free(other);
     }
     if (!there) {
         char why[256];

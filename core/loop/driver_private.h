@@ -70,6 +70,8 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     char address[DISCOVER_ADDRESS];
     int64_t bring_due_us;
     int64_t verified;       /* version it was verified on, -1 */
+    int64_t follows;        /* what its own copy is proved to hold, -1 not known */
+    bool no_pull;           /* it cannot, or its copy did not lead to the version */
     int64_t doubt_us;       /* until then a call that was given up may still act; 0 none */
     int64_t command;        /* restart or update that is done once it serves again; 0 none */
     int64_t boots[8];       /* when the newest process starts were seen */
@@ -200,6 +202,7 @@ typedef struct DriverPolicy { /* what is known of the policies that transactions
     bool has_committed, has_pending;
     int64_t publishing;       /* version that the trainer writes */
     char digest[DIGEST_TEXT]; /* what it said of it; empty: not known */
+    int64_t bytes;            /* … */
     KeptCanary kept[DRIVER_KEPT_CANARIES];
     int kept_next;
     int32_t canary[DRIVER_CANARY_TOKENS];
@@ -207,6 +210,12 @@ typedef struct DriverPolicy { /* what is known of the policies that transactions
     float canary_logp[DRIVER_CANARY_TOKENS];
     int canary_logps;
 } DriverPolicy;
+
+typedef struct DriverDelta { /* published deltas (driver_delta.c); -1: none by this core */
+    int64_t chain, full; /* newest version of the chain, newest complete one in it */
+    int64_t published;   /* the version that engines can pull now … */
+    int64_t base;        /* … and what it is a delta on; -1: complete */
+} DriverDelta;
 
 typedef struct DriverStep { /* the step and phase under way, as the log has them */
     int64_t next_phase, phase_id, phase_began_us, began_us, version;
@@ -251,6 +260,7 @@ struct Driver {
     DriverRoll roll;
     DriverSync sync;
     DriverPolicy policy;
+    DriverDelta delta;
     DriverStep step;
     DriverWatch watch;
     int64_t next_command, session;
@@ -303,6 +313,18 @@ void driver_members_word(Driver *d, const char *address, bool add, const char *r
 bool driver_members_add(Driver *d, const char *who, const char *address, char *out, size_t size);
 bool driver_members_leave(Driver *d, int engine, bool drain, const char *why, int64_t command,
                           char *out, size_t size);
+
+/* driver_delta.c */
+Err driver_delta_start(Driver *d, Fault *fault);
+/* The version that the trainer has written is published as the run's mode says; then(d), always,
+ * unless the driver is torn down first. */
+void driver_delta_publish(Driver *d, int64_t version, void (*then)(Driver *d));
+const char *driver_delta_kind(const Driver *d, int64_t version); /* "full" or "delta" */
+bool driver_delta_pulls(const Driver *d, int engine, int64_t version);
+char *driver_delta_copy(const Driver *d, int engine); /* its own directory; malloc'ed */
+char *driver_delta_source(const Driver *d, int64_t base); /* where to pull from; malloc'ed */
+void driver_retain(Driver *d, int64_t committed); /* what --keep-policies does not need goes */
+bool driver_policy_kept(const Driver *d, int64_t version); /* here, or to be built from deltas */
 
 /* driver_recall.c: at a resume, before local parts start */
 void driver_recall(Driver *d);

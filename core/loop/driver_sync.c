@@ -88,6 +88,7 @@ static void quarantine(SyncJob *job, const TxnAction *action)
     Seat *seat = &d->seats[action->engine];
     seat->bring = true;
     seat->verified = -1;
+    seat->follows = -1;
     int64_t wait = BRING_AGAIN_US << (seat->fences_failed < 4 ? seat->fences_failed : 4);
     seat->fences_failed++;
     seat->bring_due_us = clock_mono_us() + wait;
@@ -114,6 +115,13 @@ static void admit_members(SyncJob *job)
         }
         seat->bring = false;
         seat->fences_failed = 0;
+        seat->follows = txn_own_copy(job->txn, engine) ? version : -1;
+        if (txn_copy_odd(job->txn, engine) && !seat->no_pull) {
+            seat->no_pull = true;
+            driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
+                         "its own copy did not lead to the policy: from now on it loads complete "
+                         "checkpoints; clear its directory and restart it");
+        }
         if (seat->verified != version) {
             seat->verified = version;
             fleet_set_verified(d->fleet, engine, version);
@@ -310,7 +318,9 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
                 .engine = i, .incarnation = d->seats[i].incarnation,
                 .holds = d->seats[i].verified == job->from && !d->seats[i].bring,
                 .keeps = only < 0 && d->config->inflight == INFLIGHT_IN_PLACE &&
-                         sync_own_engine(d, i)};
+                         sync_own_engine(d, i),
+                .pulls = driver_delta_pulls(d, i, to), .follows = d->seats[i].follows,
+                .same_digest = sync_own_engine(d, i)};
             job->members[job->count].id = ids[job->count];
             job->count++;
         }
@@ -318,6 +328,7 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
     /* Ours compute in FP32 on the very weights that were trained; others may do so in BF16. */
     bool exact = d->config->local_engines > 0 && !d->config->trainer_command;
     TxnConfig config = {.txn = job->id, .from_version = job->from, .to_version = to,
+                        .delta_base = only < 0 && to == d->delta.published ? d->delta.base : -1,
                         .apply_retries = 1,
                         .canary_tolerance = exact ? 0.05F : 0.3F};
     job->txn = txn_new(&config, ids, job->count);
@@ -330,6 +341,13 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
     if (back) {
         txn_expect_back(job->txn, back->logp, back->count);
     }
+    bool held = d->policy.has_committed;
+    const char *committed = held ? d->policy.committed.digest : NULL;
+    txn_expect_digests(job->txn,
+                       to == d->policy.publishing ? d->policy.digest
+                       : to == job->from          ? committed
+                                                  : NULL,
+                       committed);
     TxnFact fact = {.txn = job->id, .t_us = clock_wall_us(), .from_version = job->from,
                     .to_version = to, .command = again ? d->sync.again_command : 0,
                     .engines = job->count, .why = why};

@@ -2,6 +2,9 @@
  * calls, and the canary. Every answer goes to the ledger, then to the machine. */
 #include "core/loop/driver_sync_private.h"
 
+#include "core/base/fs.h"
+#include "core/policy/delta.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +14,7 @@ typedef struct CheckWork { /* the artifact check runs beside the loop: it reads 
     uv_work_t work;
     SyncJob *job;
     TxnAction action;
-    char *dir;
+    char *dir, *chain;
     Artifact previous; /* a copy: the committed one may change while this runs */
     bool has_previous;
     double norm_jump;
@@ -49,6 +52,12 @@ static void check_work(uv_work_t *work)
 {
     CheckWork *check = work->data;
     const Artifact *previous = check->has_previous ? &check->previous : NULL;
+    if (!fs_is_dir(check->dir) && delta_reachable(check->chain, check->action.version)) {
+        check->err = delta_build(check->chain, check->action.version, check->dir, &check->fault);
+        if (check->err != ERR_OK) {
+            return;
+        }
+    }
     check->err = artifact_check(check->dir, previous, check->norm_jump, &check->artifact,
                                 &check->fault);
 }
@@ -105,6 +114,7 @@ static void checked(uv_work_t *work, int status)
     ledger(job, &check->action, ok, check->sent_us, detail);
     TxnAnswer answer = sync_answer_to(&check->action, ok, detail);
     free(check->dir);
+    free(check->chain);
     if (check->has_previous) {
         artifact_free(&check->previous);
     }
@@ -137,6 +147,7 @@ void sync_check_artifact(SyncJob *job, const TxnAction *action)
     check->job = job;
     check->action = *action;
     check->dir = driver_path(d, "policies", "v", action->version);
+    check->chain = fs_join(d->config->work_dir, "policies/chain");
     check->has_previous = d->policy.has_committed;
     if (d->policy.has_committed) {
         copy_artifact(&d->policy.committed, &check->previous);
@@ -189,6 +200,15 @@ static void engine_answered(const EngineAnswer *a, void *user)
         answer.logprobs = a->logprobs;
         answer.logprob_count = a->logprob_count;
         (void)str_format(detail, sizeof detail, "canary of %d log-probs", a->logprob_count);
+    }
+    if (call->action.kind == TXN_ACT_PULL) {
+        Seat *seat = &job->d->seats[call->action.engine];
+        seat->no_pull = seat->no_pull || answer.unsupported;
+        if (ok && a->weight_version >= 0 && a->weight_version != call->action.version) {
+            answer.ok = ok = false; /* left there by another run: its marker is further on */
+            (void)str_format(detail, sizeof detail, "its copy says version %lld",
+                             (long long)a->weight_version);
+        }
     }
     if (answer.unsupported) {
         (void)str_format(detail, sizeof detail, "not offered by the engine");
@@ -266,8 +286,14 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     Driver *d = job->d;
     EngineCall call = {.version = action->version, .own = sync_own_engine(d, action->engine)};
     char *dir = NULL;
+    char *source = NULL;
     switch (action->kind) {
-    case TXN_ACT_PULL: call.kind = ENGINE_PULL; break;
+    case TXN_ACT_PULL:
+        d->seats[action->engine].follows = -1; /* from now on its copy may be anything */
+        call.kind = ENGINE_PULL;
+        call.text = dir = driver_delta_copy(d, action->engine);
+        call.source = source = driver_delta_source(d, action->base);
+        break;
     case TXN_ACT_PAUSE:
         call.kind = ENGINE_PAUSE;
         call.text = action->keep ? "retract" : "abort";
@@ -275,7 +301,8 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     case TXN_ACT_FLUSH: call.kind = ENGINE_FLUSH; break;
     case TXN_ACT_APPLY:
         call.kind = ENGINE_UPDATE_DISK;
-        call.text = dir = driver_path(d, "policies", "v", action->version);
+        call.text = dir = action->own_copy ? driver_delta_copy(d, action->engine)
+                                           : driver_path(d, "policies", "v", action->version);
         break;
     case TXN_ACT_READ_VERSION: call.kind = ENGINE_MODEL_INFO; break;
     case TXN_ACT_CHECKSUM: call.kind = ENGINE_CHECKSUM; break;
@@ -289,7 +316,9 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     case TXN_ACT_END:
         return; /* not calls to an engine */
     }
-    hold_for(d, action);
+    if (action->kind != TXN_ACT_PULL) { /* it serves on meanwhile */
+        hold_for(d, action);
+    }
     SyncCall *context = xcalloc(1, sizeof *context);
     *context = (SyncCall){.job = job, .action = *action, .sent_us = clock_mono_us()};
     Fault fault = {0};
@@ -301,6 +330,7 @@ static void call_engine(SyncJob *job, const TxnAction *action)
         sync_give(job, &answer);
         free(context);
     }
+    free(source);
     free(dir);
 }
 
@@ -316,8 +346,27 @@ static bool answered_without_call(SyncJob *job, const TxnAction *action)
     return true;
 }
 
+/* A number may never be used again once an engine's copy bears it: the version's fact is durable
+ * before the first pull is sent. */
+static void pull_durable(void *arg)
+{
+    SyncCall *call = arg;
+    call->job->calls--;
+    if (!call->job->over) {
+        call_engine(call->job, &call->action);
+    }
+    free(call);
+}
+
 void sync_call(SyncJob *job, const TxnAction *action)
 {
+    if (action->kind == TXN_ACT_PULL) {
+        SyncCall *call = xcalloc(1, sizeof *call);
+        *call = (SyncCall){.job = job, .action = *action};
+        job->calls++;
+        driver_when_durable(job->d, pull_durable, call);
+        return;
+    }
     if (!answered_without_call(job, action)) {
         call_engine(job, action);
     }

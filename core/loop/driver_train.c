@@ -354,6 +354,33 @@ static void on_scored(const TrainerReply *reply, void *user)
     driver_feed(d, LOOP_EV_PUBLISHED, false, NULL);
 }
 
+/* The version is on disk as the run publishes it: it is noted, and its canary scored. */
+static void after_publication(Driver *d)
+{
+    int64_t now = clock_wall_us();
+    int64_t version = d->policy.publishing;
+    char *dir = driver_path(d, "policies", "v", version);
+    PolicyFact fact = {.version = version, .t_us = now, .parent = loop_committed(d->loop),
+                       .digest = d->policy.digest[0] ? d->policy.digest : NULL, .path = dir,
+                       .kind = driver_delta_kind(d, version), .bytes = d->policy.bytes,
+                       .step = loop_step(d->loop)};
+    store_put_policy(d->store, &fact);
+    free(dir);
+    PolicyStateFact state = {.version = version, .t_us = now, .state = POLICY_PUBLISHED};
+    store_put_policy_state(d->store, &state);
+    const int32_t *sequence = d->policy.canary;
+    size_t count = (size_t)d->policy.canary_count;
+    Fault fault = {0};
+    Err err = ERR_STATE;
+    if (count > 1 && d->train.process && d->train.stage == TRAINER_READY) {
+        err = trainer_score(d->train.process, &sequence, &count, 1, on_scored, d, &fault);
+    }
+    if (err != ERR_OK) {
+        d->policy.canary_logps = 0;
+        driver_feed(d, LOOP_EV_PUBLISHED, false, NULL);
+    }
+}
+
 static void on_published(const TrainerReply *reply, void *user)
 {
     Driver *d = user;
@@ -364,28 +391,10 @@ static void on_published(const TrainerReply *reply, void *user)
         give_up(d, LOOP_EV_PUBLISH_FAILED, reply, false);
         return;
     }
-    int64_t now = clock_wall_us();
     (void)str_format(d->policy.digest, sizeof d->policy.digest, "%s",
                      reply->digest ? reply->digest : "");
-    PolicyFact fact = {.version = d->policy.publishing, .t_us = now,
-                       .parent = loop_committed(d->loop), .digest = reply->digest,
-                       .path = reply->dir, .kind = "full", .bytes = reply->bytes,
-                       .step = loop_step(d->loop)};
-    store_put_policy(d->store, &fact);
-    PolicyStateFact state = {.version = d->policy.publishing, .t_us = now,
-                             .state = POLICY_PUBLISHED};
-    store_put_policy_state(d->store, &state);
-    const int32_t *sequence = d->policy.canary;
-    size_t count = (size_t)d->policy.canary_count;
-    Fault fault = {0};
-    Err err = ERR_STATE;
-    if (count > 1) {
-        err = trainer_score(d->train.process, &sequence, &count, 1, on_scored, d, &fault);
-    }
-    if (err != ERR_OK) {
-        d->policy.canary_logps = 0;
-        driver_feed(d, LOOP_EV_PUBLISHED, false, NULL);
-    }
+    d->policy.bytes = reply->bytes;
+    driver_delta_publish(d, d->policy.publishing, after_publication);
 }
 
 void driver_publish(Driver *d, int64_t version)
@@ -419,27 +428,7 @@ void driver_committed(Driver *d, int64_t version)
         d->policy.has_committed = true;
         d->policy.has_pending = false;
     }
-    char *folder = fs_join(d->config->work_dir, "policies");
-    DIR *dir = opendir(folder);
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
-        int64_t old = 0;
-        Str name = str_from(entry->d_name);
-        if (!str_starts(name, STR("v")) || !str_to_i64(str_slice(name, 1, name.n), &old) ||
-            old > version - d->config->keep_policies) {
-            continue;
-        }
-        char *path = fs_join(folder, entry->d_name);
-        if (fs_remove_tree(path, NULL) == ERR_OK) {
-            PolicyStateFact fact = {.version = old, .t_us = clock_wall_us(),
-                                    .state = POLICY_RETIRED, .reason = "--keep-policies"};
-            store_put_policy_state(d->store, &fact);
-        }
-        free(path);
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    free(folder);
+    driver_retain(d, version);
 }
 
 /* ---- checkpoints -------------------------------------------------------------------------- */

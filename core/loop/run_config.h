@@ -6,6 +6,7 @@
 #include "core/fleet/probe.h"
 #include "core/fleet/sources.h"
 #include "core/loop/loop.h"
+#include "core/policy/delta.h"
 #include "core/rollout/data_source.h"
 #include "core/rollout/rollout.h"
 #include "core/fleet/engine_settings.h"
@@ -65,6 +66,12 @@ typedef struct RunConfig {
     TrainerConfig trainer;
     ModelDtype publish_dtype;
     int64_t keep_policies;
+    bool delta;                 /* publish deltas; engines follow with copies of their own */
+    DeltaEncoding delta_encoding;
+    DeltaSum delta_sum;
+    int64_t delta_full_every;   /* at least one complete version in so many */
+    const char *local_checkpoint_dir; /* of engines of others, on their hosts; NULL: they load
+                                       * complete checkpoints */
     double norm_jump;
     const char *save_dir; /* NULL: no checkpoints besides the resume state */
     int64_t startup_s;    /* bound for parts to come up */

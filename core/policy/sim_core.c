@@ -37,6 +37,7 @@ struct SimCore {
     Seat seats[SIM_ENGINES_MAX];
     Job *main, *fences[FENCES];
     int64_t committed, next_txn, next_version, start_us, update_us;
+    int64_t published; /* the newest version that this life of the core published */
     int begun; /* updates of the episode, over all lives */
     bool gate_open, settle, pumping;
 };
@@ -284,6 +285,11 @@ static void sample(SimWorld *world, const SimMessage *message)
     sim_note(world, &entry);
 }
 
+static void digest_text(int64_t weights, char out[24])
+{
+    snprintf(out, 24, "%016llx", (unsigned long long)weights);
+}
+
 static TxnActionKind action_of(SimCall call)
 {
     switch (call) {
@@ -312,7 +318,7 @@ void sim_core_answer(SimWorld *world, const SimMessage *message)
         return; /* after its transaction: a doubt stays until its time */
     }
     char digest[24];
-    snprintf(digest, sizeof digest, "%016llx", (unsigned long long)message->weights);
+    digest_text(message->weights, digest);
     TxnAnswer answer = {.kind = action_of(message->call), .engine = message->engine,
                         .seq = message->seq, .incarnation = message->incarnation,
                         .ok = message->ok, .unsupported = message->unsupported,
@@ -387,6 +393,12 @@ static void expect(SimWorld *world, const Job *job)
         scores[i] = sim_canary(world->truth[job->to], i);
     }
     txn_expect(job->txn, scores, SIM_CANARY);
+    char digests[2][24] = {"", ""};
+    digest_text(world->truth[job->to], digests[0]);
+    if (job->from >= 0) {
+        digest_text(world->truth[job->from], digests[1]);
+    }
+    txn_expect_digests(job->txn, digests[0], digests[1]);
     if (job->from >= 0) {
         for (int i = 0; i < SIM_CANARY; i++) {
             scores[i] = sim_canary(world->truth[job->from], i);
@@ -403,9 +415,10 @@ static Job *job_start(SimWorld *world, int64_t to, int only)
                  .faults = world->report->faults};
     job->members = xcalloc((size_t)world->count, sizeof *job->members);
     job->out = xcalloc((size_t)world->count, sizeof *job->out);
-    /* As delta_plan.h has it: a delta leads on from the version before it, nothing else does. */
-    bool pulls = only < 0 && to > core->committed;
-    bool delta = pulls && core->committed >= 0 && to == core->committed + 1 &&
+    /* As delta_plan.h has it: a delta leads on from the version before it, nothing else does; a
+     * fence brings one copy to the newest version in full. */
+    bool pulls = to == core->published;
+    bool delta = pulls && only < 0 && core->committed >= 0 && to == core->committed + 1 &&
                  to % FULL_EVERY != 0;
     int good = 0;
     for (int i = 0; i < world->count; i++) {
@@ -418,6 +431,7 @@ static Job *job_start(SimWorld *world, int64_t to, int only)
             job->members[job->count++] = (TxnMember){
                 .engine = i, .incarnation = core->seats[i].incarnation,
                 .holds = core->seats[i].verified == job->from && !core->seats[i].bring,
+                .same_digest = world->engines[i].proves,
                 .pulls = pulls && world->engines[i].pulls && !core->seats[i].copy_odd,
                 .follows = core->seats[i].follows};
         } else if (only < 0 && !member_now(world, i) && core->seats[i].incarnation > 0) {
@@ -440,7 +454,7 @@ static Job *job_start(SimWorld *world, int64_t to, int only)
 static int64_t publish(SimWorld *world)
 {
     SimCore *core = world->core;
-    int64_t version = core->next_version++;
+    int64_t version = core->published = core->next_version++;
     bool damaged = !world->config.calm && !world->quiet && rng_below(&world->rng, 25) == 0;
     world->truth[version] = 1000 + ++world->publications;
     world->bad[version] = damaged;

@@ -86,6 +86,12 @@ void txn_expect_back(Txn *txn, const float *logprobs, int count)
     memcpy(txn->expect_back, logprobs, (size_t)txn->expect_back_count * sizeof *logprobs);
 }
 
+void txn_expect_digests(Txn *txn, const char *to, const char *from)
+{
+    snprintf(txn->expect_digest, sizeof txn->expect_digest, "%s", to ? to : "");
+    snprintf(txn->expect_back_digest, sizeof txn->expect_back_digest, "%s", from ? from : "");
+}
+
 /* ---- phases ------------------------------------------------------------------------------- */
 
 static void advance(Txn *txn, int64_t now_us);

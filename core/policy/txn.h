@@ -43,6 +43,7 @@ typedef struct TxnMember {
     int64_t incarnation;
     bool holds; /* verified on from_version before; else a roll-back that cannot prove it fences */
     bool keeps; /* its pause keeps requests, and its flush then proves that no cache outlives it */
+    bool same_digest; /* its checksum is the artifact's digest (txn_expect_digests) */
     bool pulls; /* keeps a checkpoint directory of its own and can bring it to a version */
     int64_t follows; /* what that directory holds for sure: this process loaded that version from
                       * it and was verified, and no pull was sent since; -1 not known */
@@ -104,6 +105,9 @@ void txn_free(Txn *txn);
 void txn_expect(Txn *txn, const float *logprobs, int count);
 /* The same of `from_version`, for a roll-back; without it engines are compared with each other. */
 void txn_expect_back(Txn *txn, const float *logprobs, int count);
+/* Digests of `to_version` and, for a roll-back, `from_version`; NULL or empty: not known. Members
+ * with same_digest that say otherwise are odd. */
+void txn_expect_digests(Txn *txn, const char *to, const char *from);
 void txn_begin(Txn *txn, int64_t now_us);
 void txn_answer(Txn *txn, const TxnAnswer *answer, int64_t now_us);
 void txn_member_lost(Txn *txn, int engine, int64_t incarnation, int64_t now_us);

@@ -57,6 +57,7 @@ struct Txn {
     uint64_t ignored;
     float expect[TXN_CANARY_MAX], expect_back[TXN_CANARY_MAX];
     int expect_count, expect_back_count;
+    char expect_digest[TXN_DIGEST_MAX], expect_back_digest[TXN_DIGEST_MAX];
     char reason[128];
     TxnAction *queue;    /* ring that grows; bounded by 4 actions a member and a few */
     size_t head, tail, capacity;

@@ -59,6 +59,18 @@ static bool has_digest(const Member *member)
     return in_question(member) && member->part_ok[VERIFY_CHECKSUM] && member->digest[0];
 }
 
+/* Who computes the artifact's own digest is compared with that: all engines may be wrong alike. */
+static void judge_digests(Txn *txn)
+{
+    const char *wanted = txn->rolling_back ? txn->expect_back_digest : txn->expect_digest;
+    for (int i = 0; i < txn->count && wanted[0]; i++) {
+        Member *member = &txn->members[i];
+        if (member->id.same_digest && has_digest(member) && strcmp(member->digest, wanted) != 0) {
+            mark_odd(member, "its checksum is not the digest of the policy");
+        }
+    }
+}
+
 static void judge_checksums(Txn *txn)
 {
     const char *reference = NULL;
@@ -184,6 +196,7 @@ void txn_judge(Txn *txn)
             judge_parts(txn, member);
         }
     }
+    judge_digests(txn);
     judge_checksums(txn);
     if (!TXN_PLANTED(PLANTED_NO_CANARY)) {
         judge_canaries(txn);
