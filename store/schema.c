@@ -246,9 +246,7 @@ static Err check_tables(Db *db, int64_t version, Fault *fault)
     return err;
 }
 
-/* Tables of later versions are put beside an older log, empty and for this connection only: it is
- * read by the same statements. */
-static Err add_later_tables(Db *db, int64_t version, Fault *fault)
+Err schema_add_later(Db *db, int64_t version, Fault *fault)
 {
     Err err = ERR_OK;
     for (int64_t v = version; v < STORE_SCHEMA_VERSION && err == ERR_OK; v++) {
@@ -282,7 +280,7 @@ Err schema_check(Db *db, Fault *fault)
                         "%s has no log schema", db->path);
     }
     err = err ? err : check_tables(db, version, fault);
-    err = err ? err : add_later_tables(db, version, fault);
+    err = err ? err : schema_add_later(db, version, fault);
     return err ? err : check_words(db, fault);
 }
 
@@ -308,18 +306,18 @@ static Err put_words(Db *db, Fault *fault)
     return ERR_OK;
 }
 
-static Err migrate(Db *db, int64_t version, Fault *fault)
+static Err migrate(Db *db, int64_t version, int64_t to, Fault *fault)
 {
     Err err = db_exec(db, "BEGIN IMMEDIATE", fault);
-    for (int64_t v = version; v < STORE_SCHEMA_VERSION && err == ERR_OK; v++) {
+    for (int64_t v = version; v < to && err == ERR_OK; v++) {
         for (const char *const *sql = steps[v]; *sql != NULL && err == ERR_OK; sql++) {
             err = db_exec(db, *sql, fault);
         }
     }
     char pragmas[128];
     (void)snprintf(pragmas, sizeof pragmas,
-                   "PRAGMA application_id = %d; PRAGMA user_version = %d", STORE_APPLICATION_ID,
-                   STORE_SCHEMA_VERSION);
+                   "PRAGMA application_id = %d; PRAGMA user_version = %lld", STORE_APPLICATION_ID,
+                   (long long)to);
     if (err == ERR_OK) {
         err = db_exec(db, pragmas, fault);
     }
@@ -333,6 +331,12 @@ static Err migrate(Db *db, int64_t version, Fault *fault)
         db_exec(db, "ROLLBACK", NULL);
     }
     return err;
+}
+
+Err schema_create(Db *db, int64_t version, Fault *fault)
+{
+    Err err = db_exec(db, "PRAGMA journal_mode = WAL", fault);
+    return err ? err : migrate(db, 0, version, fault);
 }
 
 Err schema_prepare(Db *db, Fault *fault)
@@ -356,7 +360,7 @@ Err schema_prepare(Db *db, Fault *fault)
         err = db_exec(db, modes, fault);
     }
     if (err == ERR_OK && (empty || version < STORE_SCHEMA_VERSION)) {
-        err = migrate(db, version, fault);
+        err = migrate(db, version, STORE_SCHEMA_VERSION, fault);
     }
     if (err == ERR_OK) {
         err = check_words(db, fault);

@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "store/apply.h"
+#include "store/lock.h"
 #include "store/retain.h"
 #include "store/schema.h"
 
@@ -415,40 +416,6 @@ static Err load_marks(Store *store, Fault *fault)
     return ERR_OK;
 }
 
-/* SQLite lets writers take turns; two cores in one log would mix their runs. The lock is on a
- * file beside the log: closing any descriptor of the log itself would drop SQLite's own locks. */
-static Err lock_file(Store *store, Fault *fault)
-{
-    char *real = realpath(store->path, NULL); /* one lock, however a link calls the log */
-    char *name = xasprintf("%s.lock", real ? real : store->path);
-    free(real);
-    Err err = ERR_OK;
-    store->lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (store->lock_fd < 0) {
-        err = fault_set_sys(fault, ERR_IO, errno,
-                            "make its directory writable or name another place with --log",
-                            "%s: cannot open the log for writing", store->path);
-    } else if (flock(store->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        char pid[24] = "";
-        ssize_t n = pread(store->lock_fd, pid, sizeof pid - 1, 0);
-        pid[n > 0 ? n : 0] = '\0';
-        err = fault_set(fault, ERR_STATE,
-                        "attach to that run, stop it, or name another log with --log",
-                        "%s is being written by another rolltop (process %s)", store->path,
-                        pid[0] != '\0' ? pid : "unknown");
-    } else {
-        char pid[24];
-        (void)str_format(pid, sizeof pid, "%lld", (long long)getpid());
-        if (ftruncate(store->lock_fd, 0) != 0 ||
-            pwrite(store->lock_fd, pid, strlen(pid), 0) != (ssize_t)strlen(pid)) {
-            /* Only the words of the other's refusal suffer. */
-            (void)ftruncate(store->lock_fd, 0);
-        }
-    }
-    free(name);
-    return err;
-}
-
 static void init_sync(Store *store)
 {
     pthread_condattr_t attributes;
@@ -477,7 +444,8 @@ static void store_free(Store *store)
 
 static Err open_log(Store *store, Fault *fault)
 {
-    Err err = lock_file(store, fault);
+    Err err = lock_take(store->path, "attach to that run, stop it, or name another log with --log",
+                        &store->lock_fd, fault);
     if (err == ERR_OK) {
         err = db_open_write(&store->writer.db, store->path, fault);
     }

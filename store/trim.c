@@ -335,7 +335,8 @@ int trim_slice(Db *db, TrimWork *w)
     static const char child_line[] = OLDEST("child_line", "line_id");
     static const char event[] =
         "DELETE FROM event WHERE event_id IN (SELECT event_id FROM event WHERE t_us < ?1"
-        " AND severity = 0 AND event_id < (SELECT max(event_id) FROM event) ORDER BY t_us LIMIT ?2)";
+        " AND severity = 0 AND event_id < (SELECT max(event_id) FROM event) ORDER BY t_us"
+        " LIMIT ?2)";
     static const char rollups[] =
         "DELETE FROM rollup WHERE span_s IN (60, 600) AND start_s < ?1 / 1000000";
     int64_t gone = 0;

@@ -47,7 +47,8 @@ typedef struct HeaderView {
     int64_t trainer_version;  /* newest published at T, -1 none */
     bool paused;
     Val tokens_per_s, tokens_per_s_10min; /* sum over engines from counters */
-    int64_t samples_done, samples_want, samples_inflight; /* of the current step at T; -1: trimmed */
+    /* Of the current step at T; -1: trimmed. */
+    int64_t samples_done, samples_want, samples_inflight;
     Val reward_mean, eval_reward_mean, eval_reward_first; /* latest ones at or before T */
     Val kv_usage;             /* mean over engines */
     double tail_p50_s, tail_p99_s, tail_max_s; /* ages in flight at T; < 0 none */

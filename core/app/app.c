@@ -40,6 +40,8 @@ static const Subcommand subcommands[] = {
      OPERANDS_LOG},
     {"events", "the newest events, and with --follow those to come", cmd_events, cmd_events_flags,
      OPERANDS_LOG},
+    {"log", "care of a log: info, check, snapshot, trim, compact, salvage", cmd_log, cmd_log_flags,
+     OPERANDS_VERB_LOG},
     {"policies", "every policy of a log, its digest and state", cmd_policies, cmd_policy_flags,
      OPERANDS_LOG},
     {"policy", "one policy: show, diff", cmd_policy, cmd_policy_flags, OPERANDS_NONE},

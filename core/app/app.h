@@ -17,6 +17,7 @@ typedef enum OperandKind { /* what stands behind a subcommand besides flags */
     OPERANDS_LOG,       /* a log file */
     OPERANDS_LOG_TOPIC, /* a log file and a topic of query */
     OPERANDS_VERB,      /* a command of ctl and its target */
+    OPERANDS_VERB_LOG,  /* a verb of log and log files */
     OPERANDS_SHELL      /* the name of a shell */
 } OperandKind;
 
@@ -43,6 +44,7 @@ int cmd_watch(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_ctl(int argc, char **argv);
 int cmd_query(int argc, char **argv);
+int cmd_log(int argc, char **argv);
 int cmd_snapshot(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_events(int argc, char **argv);
@@ -61,6 +63,7 @@ void cmd_watch_flags(FlagVisit *visit, void *to);
 void cmd_verify_flags(FlagVisit *visit, void *to);
 void cmd_ctl_flags(FlagVisit *visit, void *to);
 void cmd_query_flags(FlagVisit *visit, void *to);
+void cmd_log_flags(FlagVisit *visit, void *to);
 void cmd_snapshot_flags(FlagVisit *visit, void *to);
 void cmd_top_flags(FlagVisit *visit, void *to);
 void cmd_events_flags(FlagVisit *visit, void *to);
@@ -70,6 +73,9 @@ void cmd_theme_flags(FlagVisit *visit, void *to); /* of config too */
 /* The commands of `rolltop ctl`. */
 const char *const *cmd_ctl_verbs(size_t *count);
 
+/* The verbs of `rolltop log`. */
+const char *const *cmd_log_verbs(size_t *count);
+
 /* Prints the fault as the one shape of errors and gives the status for it. */
 int app_fail(const Fault *fault, int status);
 /* At the end of the program: what stdio still holds goes out. A status of 0 becomes APP_FAILED when
@@ -77,9 +83,9 @@ int app_fail(const Fault *fault, int status);
 int app_output_end(int status);
 /* This binary's path, malloc'ed. */
 char *app_program(void);
-
-#endif
 /* A file or folder that comes with the program, malloc'ed; NULL: it is not there. Installed:
  * PREFIX/share/rolltop/NAME beside PREFIX/bin; in a build tree: SOURCE/`source`, two folders above
  * build/NAME/rolltop. */
 char *app_data_path(const char *name, const char *source);
+
+#endif

@@ -91,6 +91,13 @@ static void put_words(FILE *out, OperandKind kind)
         }
         break;
     }
+    case OPERANDS_VERB_LOG: {
+        const char *const *verbs = cmd_log_verbs(&count);
+        for (size_t i = 0; i < count; i++) {
+            fprintf(out, "%s%s", i ? " " : "", verbs[i]);
+        }
+        break;
+    }
     case OPERANDS_SHELL: fputs("bash zsh fish man", out); break;
     }
 }
@@ -98,6 +105,12 @@ static void put_words(FILE *out, OperandKind kind)
 static bool takes_log(OperandKind kind)
 {
     return kind == OPERANDS_LOG || kind == OPERANDS_LOG_TOPIC;
+}
+
+/* Where the log stands among the words of the line, for bash. */
+static const char *log_place(OperandKind kind)
+{
+    return takes_log(kind) ? "2" : kind == OPERANDS_VERB_LOG ? "3" : "0";
 }
 
 /* ---- bash --------------------------------------------------------------------------------- */
@@ -134,7 +147,7 @@ static void write_bash(FILE *out)
     const Subcommand *subs = app_subcommands(&count);
     fputs("# bash completion of rolltop; written by: rolltop completion bash\n"
           "_rolltop() {\n"
-          "    local cur prev words flags='' files='' dirs='' texts='' logs=no\n"
+          "    local cur prev words flags='' files='' dirs='' texts='' logs=0\n"
           "    cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=''\n"
           "    COMPREPLY=()\n"
           "    case \"$COMP_CWORD:${COMP_WORDS[1]}\" in\n"
@@ -153,8 +166,7 @@ static void write_bash(FILE *out)
         bash_list(&subs[i], out, "texts", (BashList){.kind = VALUE_TEXT});
         fputs("        words=\"", out);
         put_words(out, subs[i].operands);
-        fprintf(out, "\"\n        logs=%s\n        ;;\n",
-                takes_log(subs[i].operands) ? "yes" : "no");
+        fprintf(out, "\"\n        logs=%s\n        ;;\n", log_place(subs[i].operands));
     }
     fputs("    esac\n"
           "    case \" $files \" in *\" $prev \"*)\n"
@@ -170,7 +182,7 @@ static void write_bash(FILE *out)
           "    case \" $texts \" in *\" $prev \"*) return ;; esac\n"
           "    if [[ $cur == -* ]]; then\n"
           "        COMPREPLY=($(compgen -W \"$flags $words\" -- \"$cur\"))\n"
-          "    elif [[ $logs == yes && $COMP_CWORD -eq 2 ]]; then\n"
+          "    elif [[ $COMP_CWORD -eq $logs || ( $logs == 3 && $COMP_CWORD -gt 3 ) ]]; then\n"
           "        compopt -o filenames 2>/dev/null\n"
           "        COMPREPLY=($(compgen -f -- \"$cur\"))\n"
           "    else\n"
@@ -207,13 +219,17 @@ static void zsh_operands(FILE *out, OperandKind kind)
     if (takes_log(kind)) {
         fputs(" \\\n            '1:log:_files'", out);
     }
-    if (kind == OPERANDS_LOG_TOPIC || kind == OPERANDS_VERB || kind == OPERANDS_SHELL) {
+    if (kind == OPERANDS_LOG_TOPIC || kind == OPERANDS_VERB || kind == OPERANDS_VERB_LOG ||
+        kind == OPERANDS_SHELL) {
         fprintf(out, " \\\n            '%s:word:(", kind == OPERANDS_LOG_TOPIC ? "2" : "1");
         put_words(out, kind);
         fputs(")'", out);
     }
     if (kind == OPERANDS_VERB) {
         fputs(" \\\n            '2:target: '", out);
+    }
+    if (kind == OPERANDS_VERB_LOG) {
+        fputs(" \\\n            '*:log:_files'", out);
     }
 }
 
@@ -297,7 +313,7 @@ static void write_fish(FILE *out)
         put_escaped(out, subs[i].help, "'\\");
         fputs("'\n", out);
         subs[i].flags(fish_flags, &(FishAt){out, subs[i].name});
-        if (takes_log(subs[i].operands)) {
+        if (takes_log(subs[i].operands) || subs[i].operands == OPERANDS_VERB_LOG) {
             fprintf(out, "complete -c rolltop -n '__fish_seen_subcommand_from %s' -F\n",
                     subs[i].name);
         }
