@@ -655,6 +655,19 @@ unsigned model_wheel(Model *model, const Snapshot *snap, const Hit *hit, int del
     return move(model, snap, delta);
 }
 
+bool model_key_needs_picture(const Model *model, int key)
+{
+    Action action = model->mode != MODE_NORMAL
+                        ? ACT_NONE
+                        : keymap_find(&model->config.keymap, key, model_in_replay(model),
+                                      model->playing);
+    if (action == ACT_NONE) {
+        return false;
+    }
+    KeyGroup group = keymap_info(action)->group;
+    return group != G_TIME && (group != G_MOVE || action == ACT_ENTER);
+}
+
 unsigned model_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
 {
     model->now_us = now_us;

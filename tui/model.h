@@ -262,6 +262,9 @@ unsigned model_click(Model *model, const Snapshot *snap, const Hit *hit, int64_t
 unsigned model_wheel(Model *model, const Snapshot *snap, const Hit *hit, int delta,
                      int64_t now_us);
 unsigned model_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
+/* Is what the key does about what stands on the picture of the model's moment? Then a read that is
+ * due comes first; motions of time and of the cursor need none. */
+bool model_key_needs_picture(const Model *model, int key);
 /* Once a second and during playback: messages end, countdowns run, playback moves T. */
 unsigned model_tick(Model *model, const Snapshot *snap, int64_t now_us);
 void model_say(Model *model, Role role, int64_t now_us, const char *format, ...)

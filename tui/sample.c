@@ -33,11 +33,15 @@ static void line(SamplePage *page, const char *label, Role role, const char *tex
     block(page, label, role, str_from(text));
 }
 
-static void draw_spans(SamplePage *page, const SampleView *sample)
+static void draw_spans(SamplePage *page, const SampleView *sample, const TailRow *flight)
 {
     char text[96];
     char a[FORMAT_MAX];
-    if (sample->span_count == 0) {
+    if (sample->span_count == 0 && flight) {
+        (void)str_format(text, sizeof text, "%s on its engine; spans come with the end",
+                         format_version(flight->policy_version, a));
+        line(page, "policy", ROLE_TEXT, text);
+    } else if (sample->span_count == 0) {
         line(page, "policy", ROLE_DIM, "no span is recorded");
     }
     for (size_t i = 0; i < sample->span_count && i < 32; i++) {
@@ -118,7 +122,7 @@ void detail_sample_draw(const Draw *d, const Screen *screen, const Detail *detai
     }
     SamplePage page = {body, 0, detail->scroll};
     draw_facts(&page, screen, sample);
-    draw_spans(&page, sample);
+    draw_spans(&page, sample, flies ? snapshot_tail(screen->s, detail->id) : NULL);
     block(&page, "prompt", ROLE_TEXT, sample->prompt);
     block(&page, "label", ROLE_TEXT, sample->label);
     block(&page, "answer", ROLE_HEADER, sample->text);

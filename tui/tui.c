@@ -106,7 +106,7 @@ static int key_waits(void *user)
     return tui->interrupted;
 }
 
-static void read_log(Tui *tui)
+static void read_log(Tui *tui, bool whole)
 {
     int64_t now = clock_wall_us();
     int other = 1 - tui->current;
@@ -114,7 +114,7 @@ static void read_log(Tui *tui)
     bool carry = strip_fresh(snap(tui), request.strip_cells);
     request.strip_cells = carry ? 0 : request.strip_cells;
     tui->interrupted = false;
-    tui->reading = snap(tui)->ready; /* the first picture is not given up */
+    tui->reading = snap(tui)->ready && !whole; /* the first picture is not given up */
     Err err = snapshot_read(tui->view, &request, tui->arenas[other], &tui->snaps[other]);
     tui->reading = false;
     tui->read_due = tui->interrupted;
@@ -147,13 +147,13 @@ static void refresh_live(Tui *tui)
     bool changed = view_changed(tui->view);
     bool due = clock_mono_us() - tui->last_read_us > FORCE_READ_US;
     if (!tui->model->live && snap(tui)->has_now && changed) {
-        read_log(tui); /* the past stands; the line that says how it is now does not */
+        read_log(tui, false); /* the past stands; the line that says how it is now does not */
     }
     if (!tui->model->live || tui->model->frozen) {
         return;
     }
     if (changed || due || tui->read_due || snap(tui)->fault.code != ERR_OK || !snap(tui)->ready) {
-        read_log(tui);
+        read_log(tui, false);
     } else {
         snap(tui)->t_us = clock_wall_us();
         (void)model_observe(tui->model, snap(tui), snap(tui)->t_us);
@@ -273,7 +273,7 @@ static void obey(Tui *tui, unsigned flags)
         if (slow) {
             draw(tui);
         }
-        read_log(tui);
+        read_log(tui, false);
     }
     tui->quit = tui->quit || (flags & MODEL_QUIT) != 0;
 }
@@ -295,6 +295,10 @@ static void take_keys(Tui *tui)
         int key = term_key(tui->term);
         if (key == TK_NONE) {
             break;
+        }
+        if ((tui->read_due || (flags & MODEL_QUERY)) && model_key_needs_picture(tui->model, key)) {
+            read_log(tui, true); /* typed ahead: it is about the picture that was asked for */
+            flags &= ~(unsigned)MODEL_QUERY;
         }
         unsigned more = key == TK_MOUSE ? take_mouse(tui)
                                         : model_key(tui->model, snap(tui), key, clock_wall_us());
@@ -376,7 +380,7 @@ static void run(Tui *tui)
             draw(tui);
         }
         if (!tui->quit && tui->read_due) { /* a key ended it; the key is on the screen now */
-            read_log(tui);
+            read_log(tui, false);
             draw(tui);
         }
         if (!tui->quit) {
@@ -438,7 +442,7 @@ static void start(Tui *tui, bool ascii, const char *notice)
     }
     view_interruptible(tui->view, key_waits, tui);
     link_open(&tui->link, tui->model);
-    read_log(tui);
+    read_log(tui, false);
     start_view(tui);
     if (options->start_at) {
         obey(tui, model_go(tui->model, snap(tui), str_from(options->start_at), clock_wall_us()));

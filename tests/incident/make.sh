@@ -68,10 +68,20 @@ sleep 7
 sleep 8
 "$rolltop" ctl restart eng-02 --reason "holds the last samples, no token for 15 s" >/dev/null
 echo "eng-02 is restarted"
+until_row 60 "select 1 from commands where what = 'restart' and state = 'done'"
+"$rolltop" ctl uncordon eng-02 --reason "as fast as the others again" >/dev/null
 wait "$pid" && status=0 || status=$?
 pid=
 tail -n 4 lines
 echo "status $status"
+# The sample that the alert names has to be the one that stalled; chance may let it end before.
+named=$(ask "select evidence from incidents where class = 'TAIL' and severity = 'warn'" |
+    sed -n 's/.*sample 7\/\([0-9]*\) on eng-02.*/\1/p')
+until_restart=$(ask "select 1 from attempt where sample_id = ${named:-0} and try = 2")
+if [ -z "$until_restart" ]; then
+    echo "the sample of the alert ended by itself; record again" >&2
+    exit 1
+fi
 # Folders and the name of this machine are nobody's business.
 sqlite3 incident.db "
     update run set host = 'node-1', argv_json = replace(argv_json, '$work/', ''),

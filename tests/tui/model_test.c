@@ -495,6 +495,25 @@ static void quitting(void)
     model_free(model);
 }
 
+/* Typed ahead: what is about rows waits for the rows; what moves time or the cursor does not. */
+static void keys_that_need_the_picture(void)
+{
+    Model *model = fixture_model(true, false);
+    static const char need[] = "!af /PURCX";
+    static const char need_none[] = "[]{}(),.jkgG1234567@";
+    CHECK(model_key_needs_picture(model, TK_ENTER));
+    for (const char *key = need; *key; key++) {
+        CHECK_I64(model_key_needs_picture(model, *key), true);
+    }
+    for (const char *key = need_none; *key; key++) {
+        CHECK_I64(model_key_needs_picture(model, *key), false);
+    }
+    model->mode = MODE_FILTER; /* letters are letters there */
+    CHECK(!model_key_needs_picture(model, 'P'));
+    CHECK(!model_key_needs_picture(model, TK_ENTER));
+    model_free(model);
+}
+
 /* 10,000 random keys, resizes, snapshots and replies: nothing breaks, and nothing is ever sent
  * that was not confirmed in a box of the right level. */
 static void random_walk(void)
@@ -584,6 +603,7 @@ int main(void)
     RUN(refusals_say_why);
     RUN(time_moves);
     RUN(quitting);
+    RUN(keys_that_need_the_picture);
     RUN(random_walk);
     return test_end();
 }

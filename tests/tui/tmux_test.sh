@@ -80,6 +80,19 @@ expect "4 EVENTS"
 mux send-keys q
 expect "shell>"
 absent "REPLAY"
+# The recorded incident: from its end to the sample that holds up the others, typed in one go, as a
+# slow line delivers it; each key is about the picture that the one before asked for.
+mux resize-window -x 80 -y 24
+mux send-keys "'$rolltop' demo --incident" Enter
+expect "{ goes to the one before"
+mux send-keys '{!' Enter
+expect "Enter: its engine"
+expect "on eng-02"
+mux send-keys Enter
+expect "DETAIL  eng-02"
+mux send-keys q q q q
+expect "shell>"
+mux resize-window -x 100 -y 30
 mux send-keys "TERM=dumb '$rolltop' replay $folder/run.db" Enter
 expect "lines instead of a screen"
 expect "help lists the commands"
