@@ -67,8 +67,9 @@ static const char *const foreign[] = {"sglang-", "router-", "wandb-", "tb-", "ci
 static void defaults(RunFlags *f)
 {
     *f = (RunFlags){.publish_dtype = "auto", .engine_threads = 1, .keep_policies = 4,
-                    .startup_timeout = 120, .stop_at_eval_reward = NAN, .norm_jump = 4.0,
-                    .input_key = "input", .metadata_key = "metadata",
+                    .state_interval = 1, .startup_timeout = 120,
+                    .stop_at_eval_reward = NAN, .norm_jump = 4.0, .input_key = "input",
+                    .metadata_key = "metadata",
                     .n_samples_per_prompt = 1, .rollout_top_k = -1, .rollout_seed = 42,
                     .concurrency = 512, .temperature = 1.0, .top_p = 1.0,
                     .n_samples_per_eval_prompt = 1, .estimator = "grpo",
@@ -105,6 +106,7 @@ static size_t specs_ours(RunFlags *f, FlagSpec *out)
         I("trainer-threads", trainer_threads, 0, 256, "threads of the trainer (all cores)"),
         B("engine-faults", engine_faults, "local engines open their fault route (tests)"),
         I("keep-policies", keep_policies, 1, 1000, "policy versions kept on disk (4)"),
+        I("state-interval", state_interval, 1, 1e6, "steps between the trainer's states (1)"),
         I("startup-timeout", startup_timeout, 1, 86400, "seconds for all parts to come up (120)"),
         S("publish-dtype", publish_dtype, "T", "of published policies: auto, f32, bf16"),
         S("rollout-url", rollout_url, "URL", "frontend for generation (DYNAMO_ROLLOUT_URL)"),

@@ -15,6 +15,7 @@ typedef struct RunFlags {
     const char *engine_cmd, *router_ip;
     int64_t router_port;
     int64_t local_engines, engine_threads, trainer_threads, keep_policies, startup_timeout;
+    int64_t state_interval;
     bool engine_faults;
     double stop_at_eval_reward, norm_jump;
     bool stop_at_given;
@@ -27,10 +28,10 @@ typedef struct RunFlags {
     double temperature, top_p;
     FlagList stop, stop_token_ids, engine_addrs;
     bool skip_special_tokens, shuffle;
-    bool start_given, num_rollout_given;
     const char *update_inflight, *generate_unary;
     int64_t max_staleness;
     bool partial_rollout, mask_offpolicy, max_staleness_given;
+    bool start_given, num_rollout_given;
     /* eval */
     int64_t eval_interval, n_samples_per_eval_prompt, eval_top_k, eval_max_response_len;
     FlagList eval_prompt_data;

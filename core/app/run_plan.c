@@ -591,6 +591,7 @@ static void fill_training(RunPlan *plan)
     }
     c->trainer.seed = (uint64_t)f->seed;
     c->keep_policies = f->keep_policies;
+    c->state_interval = f->state_interval;
     c->norm_jump = f->norm_jump;
     c->save_dir = f->save;
     c->startup_s = f->startup_timeout;
@@ -756,8 +757,8 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     err = err ? err : check_pairs(flags, fault);
     err = err ? err : fill_loss(plan, fault);
     err = err ? err : fill_fleet(plan, fault);
-    err = err ? err : fill_names(plan, kind, fault);
     err = err ? err : inflight_flags_fill(flags, &plan->config, fault);
+    err = err ? err : fill_names(plan, kind, fault);
     err = err ? err : delta_flags_fill(flags, &plan->config, fault);
     err = err ? err : check_places(plan, fault);
     err = err ? err : check_data(plan, fault);

@@ -342,6 +342,7 @@ static Err start_all(Driver *d, Fault *fault)
     }
     loop.first_version = store_marks(d->store)->policy_version + 1;
     loop.first_version = loop.first_version < 1 ? 1 : loop.first_version;
+    driver_state_begin(d);
     if (d->config->resume) {
         err = driver_resume(d, &loop, fault);
         if (err != ERR_OK) {

@@ -77,8 +77,8 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     int64_t boots[8];       /* when the newest process starts were seen */
     int boot_count;
     int fences_failed;
-    int sync_failures;      /* updates in a row that went back because of it */
     int sampling;           /* attempts that the driver sent there (without a frontend) */
+    int sync_failures;      /* updates in a row that went back because of it */
     char how[96];           /* how its process ended last, what it said */
 } Seat;
 
@@ -103,8 +103,8 @@ struct RolloutJob {
     TokenIds *ids;
     RolloutGroup *groups;
     Attempt *attempts;
-    int group_count, per_group, in_flight, unsent;
     int32_t *end_ids;
+    int group_count, per_group, in_flight, unsent;
     DataPosition position; /* before its prompts were taken */
     bool eval, over, failed, cancelled, pumping;
     int64_t step, first_sample, first_group, started_us, ended_us;
@@ -128,6 +128,7 @@ typedef struct DurableQueue { /* waits in order of ticket */
     size_t head, count, capacity;
 } DurableQueue;
 
+/* STARTING: it loads, then trains again what its state does not have. */
 typedef enum TrainerStage { TRAINER_DOWN, TRAINER_STARTING, TRAINER_READY } TrainerStage;
 
 typedef struct KeptCanary { /* what the trainer's forward pass said of one version */
@@ -156,9 +157,9 @@ typedef struct DriverMembers { /* where engines are learnt of (driver_members.c)
 typedef struct DriverFront { /* the front door, ours or not */
     char url[256], generate_url[288], how[96]; /* generate_url: "" without a frontend */
     bool up;
+    bool direct; /* there is none: samples go to the engines themselves */
     int64_t down_us; /* 0: up */
     int64_t none_us; /* since when it can serve nobody; 0: it can, or does not say */
-    bool direct; /* there is none: samples go to the engines themselves */
 } DriverFront;
 
 typedef struct DriverReady { /* has the run what it needs? */
@@ -176,7 +177,11 @@ typedef struct DriverTrain { /* the trainer's process (driver_train.c) */
     int64_t halted_us; /* since when a signal holds its process; 0: it runs */
     int failures;
     int64_t command;
-    char *dir; /* the state that a restart loads */
+    char *dir; /* the state that a restart loads: the trainer after … */
+    int64_t state_step; /* … this step; the one before the run's first: its checkpoint */
+    int64_t done;       /* newest step that counts as trained */
+    int64_t at;         /* step after which the process is */
+    bool stuck;         /* something old cannot be removed, and that was said */
     char how[FAULT_TEXT_MAX];
 } DriverTrain;
 
@@ -329,19 +334,16 @@ bool driver_policy_kept(const Driver *d, int64_t version); /* here, or to be bui
 /* driver_recall.c: at a resume, before local parts start */
 void driver_recall(Driver *d);
 
-/* driver_recall.c: at a resume, before local parts start */
-void driver_recall(Driver *d);
-
 /* driver_route.c: which engines get work. Is that ours to say: by our own frontend, or without? */
 bool driver_routes(const Driver *d);
 int driver_pick(const Driver *d); /* without a frontend: the engine with least to do; -1: none */
 void driver_route(Driver *d, int engine, bool wanted);
 void driver_route_all(Driver *d);
 void driver_admit(Driver *d, int engine);
-
-/* driver_engines.c */
 /* What becomes of an engine that is up and verified: "serves again", or what keeps it from work. */
 const char *driver_serves_word(const Driver *d, int engine);
+
+/* driver_engines.c */
 void driver_engine_came(Driver *d, int engine); /* another process answers there */
 void driver_router_came(Driver *d);             /* its list may be empty: it was restarted */
 
@@ -351,23 +353,15 @@ void driver_rollout_tick(Driver *d, int64_t now_us);
 void driver_rollout_cancel(Driver *d);
 void driver_rollout_engine_lost(Driver *d, int engine);
 bool driver_rollout_abort_sample(Driver *d, int64_t sample);
-int driver_rollout_on_engine(Driver *d, int engine); /* attempts in flight there */
-void driver_rollout_flows(Driver *d, int64_t now_us); /* once a second: do all streams move? */
-void driver_update_gate(Driver *d);
-void driver_job_free(RolloutJob *job);
-
-/* driver_batch.c */
-Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault);
-void driver_job_measure(RolloutJob *job);
 /* Every engine that serves holds that policy now; told before the gate opens. False: what is
  * accepted already is of too old a policy then, so the rollout has to begin anew. */
 bool driver_rollout_policy(Driver *d, int64_t version);
-
-/* driver_sync.c */
+int driver_rollout_on_engine(Driver *d, int engine); /* attempts in flight there */
+void driver_rollout_flows(Driver *d, int64_t now_us); /* once a second: do all streams move? */
 void driver_rollout_stuck(Driver *d, int64_t now_us); /* … and who waits for what will not come? */
-void driver_sync_start(Driver *d, int64_t version, bool again);
-void driver_sync_tick(Driver *d, int64_t now_us);
-void driver_sync_engine_lost(Driver *d, int engine, int64_t incarnation);
+void driver_update_gate(Driver *d);
+void driver_job_free(RolloutJob *job);
+
 void driver_rollout_pump(RolloutJob *job); /* takes the machine's actions until none is left */
 
 /* driver_attempt.c */
@@ -377,12 +371,20 @@ void driver_attempt_start(RolloutJob *job, const RolloutAction *action);
 /* Attempts that could not even be sent; told on a tick, not from inside the action that tried. */
 void driver_attempts_unsent(RolloutJob *job);
 
-bool driver_syncing(const Driver *d);
-bool driver_sync_holds(Driver *d, int engine); /* a running transaction has it as a member */
-void driver_sync_free(Driver *d);
+/* driver_batch.c */
+Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault);
+void driver_job_measure(RolloutJob *job);
 /* Loss masks of all responses behind each other, 0 on tokens of older policies than the batch's;
  * NULL: nothing is masked, by the settings or because there are none. malloc'ed. */
 uint8_t *driver_job_masks(const RolloutJob *job, const RolloutSample *samples, int count);
+
+/* driver_sync.c */
+void driver_sync_start(Driver *d, int64_t version, bool again);
+void driver_sync_tick(Driver *d, int64_t now_us);
+void driver_sync_engine_lost(Driver *d, int engine, int64_t incarnation);
+bool driver_syncing(const Driver *d);
+bool driver_sync_holds(Driver *d, int engine); /* a running transaction has it as a member */
+void driver_sync_free(Driver *d);
 void driver_committed(Driver *d, int64_t version);
 
 /* driver_train.c */
@@ -392,8 +394,26 @@ void driver_trainer_look(Driver *d, int64_t now_us); /* once a second: is it hel
 void driver_trainer_restart(Driver *d, const char *why);
 void driver_trainer_stop(Driver *d);
 void driver_train(Driver *d);
+/* Sends the samples of the step under way. */
+Err driver_send_batch(Driver *d, TrainerReplied on_done, Fault *fault);
+void driver_trainer_ready(Driver *d); /* it holds what was trained last */
 void driver_publish(Driver *d, int64_t version);
 void driver_save(Driver *d);
+
+/* driver_state.c: the trainer's states and the policies on disk */
+void driver_state_begin(Driver *d); /* the checkpoint that the run begins with */
+void driver_state_saved(Driver *d, int64_t step);
+void driver_states_keep(Driver *d); /* the newest two stay */
+void driver_states_sweep(Driver *d, const char *folder); /* of what is half written */
+/* The present state is damaged or gone: takes the one before. False: there is none. */
+bool driver_state_fall_back(Driver *d, const char *why);
+/* A resumed run is after step `done`; `recorded`: the newest state that the log names, or NULL. */
+void driver_state_resume(Driver *d, int64_t done, const char *recorded, int64_t recorded_step);
+
+/* driver_replay.c: trains again what the state on disk does not have yet, then READY */
+void driver_replay(Driver *d);
+/* Does the log have what these steps were trained on? */
+bool driver_can_replay(Driver *d, int64_t from, int64_t to, Fault *fault);
 
 /* driver_commands.c */
 void driver_on_control(CtlRequest *request, const cJSON *body, const CtlPeer *peer, void *user);

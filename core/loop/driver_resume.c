@@ -15,6 +15,7 @@ static const int64_t SETTLE_US = 6000000; /* what a dead core sent arrives withi
 
 typedef struct LastStep {
     int64_t step, position;
+    int64_t state_step; /* of the newest state that the log names; -1: none */
     char *state;
 } LastStep;
 
@@ -41,19 +42,47 @@ static Err one_row(const char *path, const char *sql, cJSON **row, Fault *fault)
 static Err last_step(const char *path, LastStep *last, Fault *fault)
 {
     cJSON *row = NULL;
-    Err err = one_row(path,
-                      "select step, trainer_state, data_position from step "
-                      "where outcome = 'ok' and trainer_state is not null "
-                      "order by step desc limit 1",
-                      &row, fault);
-    *last = (LastStep){.step = -1};
-    if (err == ERR_OK && row) {
-        last->step = json_i64(row, "step", -1);
-        last->position = json_i64(row, "data_position", 0);
-        last->state = xstrdup(json_string(row, "trainer_state", ""));
-    }
+    Err err = one_row(path, "select step, data_position from step where outcome = 'ok' "
+                      "order by step desc limit 1", &row, fault);
+    *last = (LastStep){.step = json_i64(row, "step", -1),
+                       .position = json_i64(row, "data_position", 0), .state_step = -1};
     cJSON_Delete(row);
+    if (err == ERR_OK) {
+        err = one_row(path, "select step, trainer_state from step where outcome = 'ok' and "
+                      "trainer_state is not null order by step desc limit 1", &row, fault);
+        last->state_step = json_i64(row, "step", -1);
+        last->state = row ? xstrdup(json_string(row, "trainer_state", "")) : NULL;
+        cJSON_Delete(row);
+    }
     return err;
+}
+
+/* Where the prompts stood after that step. */
+static int64_t position_after(const char *path, int64_t step)
+{
+    char sql[160];
+    cJSON *row = NULL;
+    (void)str_format(sql, sizeof sql, "select data_position from step where outcome = 'ok' and "
+                     "step = %lld order by step_id desc limit 1", (long long)step);
+    Err err = one_row(path, sql, &row, NULL);
+    int64_t position = err == ERR_OK ? json_i64(row, "data_position", 0) : 0;
+    cJSON_Delete(row);
+    return position;
+}
+
+/* The steps after the state are trained again from the log; where that no longer holds their
+ * samples, they are done again altogether. */
+static void back_to_state(Driver *d, LastStep *last)
+{
+    Fault fault = {0};
+    if (driver_can_replay(d, d->train.state_step + 1, last->step, &fault)) {
+        return;
+    }
+    driver_event(d, SEVERITY_WARN, "core", 0, "steps %lld to %lld are done again: the state %s is "
+                 "older, and %s", (long long)d->train.state_step + 1, (long long)last->step,
+                 d->train.dir, fault.sentence);
+    last->step = d->train.done = d->train.state_step;
+    last->position = position_after(d->config->log_path, last->step);
 }
 
 /* Transactions that the dead core left open are closed by the ledger's rule (recover.h): a durable
@@ -128,23 +157,17 @@ Err driver_resume(Driver *d, LoopConfig *loop, Fault *fault)
     if (err != ERR_OK) {
         return err;
     }
-    if (last.step >= 0 && !fs_is_dir(last.state)) {
-        err = fault_set(fault, ERR_NOT_FOUND, "restore that directory",
-                        "the trainer's state of step %lld, %s, is not there",
-                        (long long)last.step, last.state);
-        free(last.state);
-        return err;
-    }
     close_open_txns(d);
     close_open_incidents(d);
     if (last.step >= 0) {
+        driver_state_resume(d, last.step, last.state, last.state_step);
+        back_to_state(d, &last);
         loop->start_step = last.step + 1;
         int64_t rows = data_count(d->roll.data);
         DataPosition position = {.epoch = last.position / rows, .offset = last.position % rows};
         data_seek(d->roll.data, position);
-        free(d->train.dir);
-        d->train.dir = last.state;
     }
+    free(last.state);
     if (d->config->engine_addr_count > 0) { /* engines of others outlived the core */
         d->sync.settle_us = clock_mono_us() + SETTLE_US;
     }

@@ -134,6 +134,7 @@ static void end_step(Driver *d, const LoopAction *action)
     int64_t now = clock_wall_us();
     RolloutJob *job = d->roll.batch;
     bool whole = strcmp(action->reason, "ok") == 0;
+    bool saved = whole && d->train.state_step == action->step;
     int64_t position = 0;
     if (d->roll.data) {
         DataPosition at = data_position(d->roll.data);
@@ -141,7 +142,7 @@ static void end_step(Driver *d, const LoopAction *action)
     }
     StepFact fact = {.step = action->step, .t_us = now, .end = true,
                      .policy_version = d->step.version, .outcome = action->reason,
-                     .trainer_state = whole ? d->train.dir : NULL, .data_position = position};
+                     .trainer_state = saved ? d->train.dir : NULL, .data_position = position};
     if (job && job->over) {
         fact.samples = (int64_t)job->group_count * job->per_group;
         fact.tokens = job->tokens;

@@ -6,20 +6,23 @@
 #include "core/base/fs.h"
 #include "core/train/trainer.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { STATES_KEPT = 2, TRAINER_BACKOFF_MAX_MS = 8000 };
+enum { TRAINER_BACKOFF_MAX_MS = 8000 };
 
 /* ---- the process -------------------------------------------------------------------------- */
 
 static void on_ready(void *user)
 {
-    Driver *d = user;
+    driver_replay(user);
+}
+
+void driver_trainer_ready(Driver *d)
+{
     d->train.stage = TRAINER_READY;
     d->train.down_us = 0;
     if (d->train.command > 0) {
@@ -36,7 +39,7 @@ static void on_line(bool is_stderr, Str line, void *user)
     store_put_child_line(d->store, &fact);
 }
 
-static void on_exit_trainer(const char *how, void *user)
+static void on_exit_trainer(const char *how, Err why, void *user)
 {
     Driver *d = user;
     int64_t now_us = clock_mono_us();
@@ -47,7 +50,8 @@ static void on_exit_trainer(const char *how, void *user)
     if (d->shutting || d->torn_down || d->train.stopped) {
         return;
     }
-    d->train.failures = served ? 0 : d->train.failures + 1;
+    bool other = why == ERR_FORMAT && driver_state_fall_back(d, how);
+    d->train.failures = served || other ? 0 : d->train.failures + 1;
     int64_t ms = 250;
     for (int i = 0; i < d->train.failures && ms < TRAINER_BACKOFF_MAX_MS; i++) {
         ms *= 2;
@@ -58,40 +62,23 @@ static void on_exit_trainer(const char *how, void *user)
         (void)str_format(d->train.how, sizeof d->train.how, "%s", how ? how : "ended");
     }
     d->train.killed = false;
-    driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s; starts again from %s", d->train.how,
-                 d->train.dir);
+    if (!other) { /* else that has been said */
+        driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s; starts again from %s", d->train.how,
+                     d->train.dir);
+    }
     driver_no_start(d, "trainer", d->train.failures, d->train.how);
     driver_diagnose_tick(d, now_us);
     driver_check_parts(d);
 }
 
-/* What a killed trainer was writing (learner_files.c: NAME.tmp-PID, NAME.old-PID) is of no use to
- * anybody, and a model's size each. No trainer of this run lives when this is called. */
-static void sweep(const Driver *d, const char *name)
-{
-    char *folder = fs_join(d->config->work_dir, name);
-    DIR *dir = opendir(folder);
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
-        const char *dot = strrchr(entry->d_name, '.');
-        if (!dot || (strncmp(dot, ".tmp-", 5) != 0 && strncmp(dot, ".old-", 5) != 0)) {
-            continue;
-        }
-        char *path = fs_join(folder, entry->d_name);
-        (void)fs_remove_tree(path, NULL);
-        free(path);
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    free(folder);
-}
-
 Err driver_trainer_start(Driver *d, Fault *fault)
 {
-    sweep(d, "policies");
-    sweep(d, "trainer");
-    if (!d->train.dir) {
-        d->train.dir = xstrdup(d->config->trainer.load_dir);
+    driver_states_sweep(d, "policies");
+    driver_states_sweep(d, "trainer");
+    if (!fs_is_dir(d->train.dir)) {
+        char gone[FAULT_TEXT_MAX];
+        (void)str_format(gone, sizeof gone, "the state %.300s is not there", d->train.dir);
+        (void)driver_state_fall_back(d, gone);
     }
     TrainerConfig config = d->config->trainer;
     config.load_dir = d->train.dir;
@@ -218,35 +205,6 @@ static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, 
 
 /* ---- train -------------------------------------------------------------------------------- */
 
-static void remember_state(Driver *d, char *dir)
-{
-    free(d->train.dir);
-    d->train.dir = dir;
-}
-
-/* Old states of steps go; the one just written and the one before it stay. */
-static void keep_states(Driver *d)
-{
-    char *folder = fs_join(d->config->work_dir, "trainer");
-    DIR *dir = opendir(folder);
-    int64_t newest = loop_step(d->loop);
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
-        int64_t step = 0;
-        Str name = str_from(entry->d_name);
-        if (!str_starts(name, STR("step-")) || !str_to_i64(str_slice(name, 5, name.n), &step) ||
-            step > newest - STATES_KEPT) {
-            continue;
-        }
-        char *path = fs_join(folder, entry->d_name);
-        (void)fs_remove_tree(path, NULL);
-        free(path);
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    free(folder);
-}
-
 static void on_state_saved(const TrainerReply *reply, void *user)
 {
     Driver *d = user;
@@ -258,10 +216,17 @@ static void on_state_saved(const TrainerReply *reply, void *user)
         give_up(d, LOOP_EV_TRAIN_FAILED, reply, true);
         return;
     }
-    remember_state(d, driver_path(d, "trainer", "step-", loop_step(d->loop)));
+    driver_state_saved(d, loop_step(d->loop));
     driver_metric(d, loop_step(d->loop), "perf/save_time", (double)reply->took_us / 1e6);
-    keep_states(d);
+    driver_states_keep(d);
+    d->train.done = loop_step(d->loop);
     driver_feed(d, LOOP_EV_TRAINED, false, NULL);
+}
+
+/* As slime counts --save-interval: after each so many steps, and after the last one. */
+static bool state_is_due(const Driver *d, int64_t step)
+{
+    return (step + 1) % d->config->state_interval == 0 || step + 1 >= d->config->loop.num_steps;
 }
 
 static void on_trained(const TrainerReply *reply, void *user)
@@ -277,7 +242,13 @@ static void on_trained(const TrainerReply *reply, void *user)
     for (int i = 0; i < reply->metric_count; i++) {
         driver_metric(d, loop_step(d->loop), reply->metrics[i].name, reply->metrics[i].value);
     }
-    char *dir = driver_path(d, "trainer", "step-", loop_step(d->loop));
+    d->train.at = loop_step(d->loop);
+    if (!state_is_due(d, d->train.at)) {
+        d->train.done = d->train.at;
+        driver_feed(d, LOOP_EV_TRAINED, false, NULL);
+        return;
+    }
+    char *dir = driver_path(d, "trainer", "step-", d->train.at);
     Fault fault = {0};
     Err err = trainer_save(d->train.process, dir, on_state_saved, d, &fault);
     free(dir);
@@ -287,7 +258,7 @@ static void on_trained(const TrainerReply *reply, void *user)
     }
 }
 
-static Err send_batch(Driver *d, Fault *fault)
+Err driver_send_batch(Driver *d, TrainerReplied on_done, Fault *fault)
 {
     RolloutJob *job = d->roll.batch;
     const RolloutSample *samples = NULL;
@@ -299,18 +270,23 @@ static Err send_batch(Driver *d, Fault *fault)
     }
     int32_t *tokens = xcalloc(total + 1, sizeof *tokens);
     int32_t *at = tokens;
+    uint8_t *masks = driver_job_masks(job, samples, count);
+    size_t response = 0;
     for (int i = 0; i < count; i++) {
         const TokenIds *prompt = &job->ids[samples[i].group - job->first_group];
         batch[i] = (TrainSample){.tokens = at, .prompt_count = prompt->count,
                                  .response_count = samples[i].count,
                                  .rollout_logp = samples[i].logprobs,
+                                 .mask = masks ? masks + response : NULL,
                                  .reward = samples[i].reward, .rollout_id = samples[i].sample};
         memcpy(at, prompt->ids, prompt->count * sizeof *at);
         memcpy(at + prompt->count, samples[i].ids, samples[i].count * sizeof *at);
         at += prompt->count + samples[i].count;
+        response += samples[i].count;
     }
     Err err =
-        trainer_train(d->train.process, job->step, batch, (size_t)count, on_trained, d, fault);
+        trainer_train(d->train.process, job->step, batch, (size_t)count, on_done, d, fault);
+    free(masks);
     free(tokens);
     free(batch);
     return err;
@@ -322,7 +298,7 @@ void driver_train(Driver *d)
         return;
     }
     Fault fault = {0};
-    Err err = send_batch(d, &fault);
+    Err err = driver_send_batch(d, on_trained, &fault);
     if (err != ERR_OK) {
         driver_feed(d, LOOP_EV_TRAIN_FAILED, err == ERR_ARG || err == ERR_LIMIT, fault.sentence);
     }

@@ -66,6 +66,7 @@ typedef struct RunConfig {
     TrainerConfig trainer;
     ModelDtype publish_dtype;
     int64_t keep_policies;
+    int64_t state_interval; /* steps between the trainer's states for a resume; 1: each */
     bool delta;                 /* publish deltas; engines follow with copies of their own */
     DeltaEncoding delta_encoding;
     DeltaSum delta_sum;

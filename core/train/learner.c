@@ -6,6 +6,7 @@
 #include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/train/learner_private.h"
+#include "core/train/seal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -37,7 +38,10 @@ Err learner_new(const TrainerConfig *config, Learner **out, Fault *fault)
     Learner *learner = xcalloc(1, sizeof *learner);
     learner->config = *config;
     GraphConfig graph = {.threads = config->threads, .max_tokens = config->max_tokens_per_pass};
-    err = learner_keep_files(learner, fault);
+    err = seal_check(config->load_dir, fault);
+    if (!err) {
+        err = learner_keep_files(learner, fault);
+    }
     if (!err) {
         err = graph_new(config->load_dir, &graph, &learner->graph, fault);
     }

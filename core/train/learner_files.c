@@ -5,6 +5,7 @@
 #include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/model/digest.h"
+#include "core/train/seal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -129,6 +130,9 @@ static Err write_whole(Learner *learner, ModelDtype dtype, bool state, const cha
     }
     if (!err) {
         err = learner_write(learner, dtype, state, temporary, fault);
+    }
+    if (!err && state) {
+        err = seal_write(temporary, fault);
     }
     if (!err) {
         err = move_in(temporary, dir, fault);

@@ -39,6 +39,7 @@ struct Trainer {
     int pid;
     bool ready, dead, freed;
     char refusal[FAULT_TEXT_MAX]; /* why we ended it, told with on_exit */
+    Err refused;
     TrainerMetric metrics[TRAINER_METRICS_MAX];
 };
 
@@ -88,6 +89,7 @@ static void answer_fault(Trainer *trainer, const Fault *fault)
 static void give_up(Trainer *trainer, const Fault *fault)
 {
     snprintf(trainer->refusal, sizeof trainer->refusal, "%s", fault->sentence);
+    trainer->refused = fault->code;
     answer_fault(trainer, fault);
     if (!trainer->freed && !trainer->dead) {
         child_kill(trainer->child, SIGKILL);
@@ -318,7 +320,8 @@ static void on_child_exit(Child *child, int64_t status, int signal_number, void 
                     "the trainer (pid %d) ended with %s", trainer->pid, how);
     answer_fault(trainer, &fault);
     if (!trainer->freed && trainer->events.on_exit) {
-        trainer->events.on_exit(how, trainer->events.user);
+        trainer->events.on_exit(how, trainer->refusal[0] ? trainer->refused : ERR_NET,
+                                trainer->events.user);
     }
 }
 

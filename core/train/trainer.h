@@ -70,7 +70,8 @@ typedef struct TrainerEvents {
     void (*on_line)(bool is_stderr, Str line, void *user);
     void (*on_progress)(const char *what, double share, void *user);
     /* The process ended; a request in flight is answered with ERR_NET first. */
-    void (*on_exit)(const char *how, void *user);
+    /* … `why`: ERR_NET, or as the child refused its checkpoint (ERR_FORMAT: that is damaged). */
+    void (*on_exit)(const char *how, Err why, void *user);
     void *user;
 } TrainerEvents;
 

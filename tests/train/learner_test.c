@@ -8,8 +8,10 @@
 #include "core/model/safetensors.h"
 #include "core/model/weights.h"
 #include "core/train/learner_private.h"
+#include "core/train/seal.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -210,8 +212,55 @@ static void resume_is_exact(void)
     Fault fault = {0};
     CHECK(learner_new(&again, &cut, &fault) != ERR_OK);
     CHECK(cut == NULL && strstr(fault.sentence, "optimizer.safetensors") != NULL);
+    CHECK_I64(fault.code, ERR_FORMAT);
     free(moments);
     free(state);
+}
+
+/* A byte that turned over, a file that is gone, a seal that cannot be read: all are ERR_FORMAT with
+ * the file's name, whatever the formats themselves would say. */
+static void a_damaged_state_is_named(void)
+{
+    static const struct { const char *file, *words; } cases[] = {
+        {"model.safetensors", "model.safetensors has digest"},
+        {"optimizer.safetensors", "optimizer.safetensors has digest"},
+        {"config.json", "config.json has digest"}};
+    TrainerConfig config = config_make(MODEL);
+    Learner *learner = learner_make(&config);
+    train(learner, 1, "train/loss");
+    for (size_t i = 0; i < 3; i++) {
+        char *state = under("damaged");
+        char *path = fs_join(state, cases[i].file);
+        char *seal = fs_join(state, "state.json");
+        CHECK_I64(learner_save(learner, state, NULL), ERR_OK);
+        CHECK_I64(seal_check(state, NULL), ERR_OK);
+        int fd = open(path, O_RDWR);
+        char byte = 0;
+        CHECK_I64(pread(fd, &byte, 1, 300), 1);
+        byte ^= 4;
+        CHECK_I64(pwrite(fd, &byte, 1, 300), 1);
+        close(fd);
+        TrainerConfig again = config_make(state);
+        Learner *damaged = NULL;
+        Fault fault = {0};
+        CHECK_I64(learner_new(&again, &damaged, &fault), ERR_FORMAT);
+        CHECK(damaged == NULL && strstr(fault.sentence, cases[i].words) != NULL);
+        CHECK(strstr(fault.hint, "state.json") != NULL);
+        fault_clear(&fault);
+        CHECK_I64(unlink(path), 0);
+        CHECK_I64(seal_check(state, &fault), ERR_FORMAT);
+        CHECK(strstr(fault.sentence, "is missing") != NULL);
+        fault_clear(&fault);
+        CHECK_I64(truncate(seal, 20), 0);
+        CHECK_I64(seal_check(state, &fault), ERR_FORMAT);
+        CHECK(strstr(fault.sentence, "state.json") != NULL);
+        CHECK_I64(unlink(seal), 0);
+        CHECK_I64(seal_check(state, NULL), ERR_OK); /* an ordinary checkpoint */
+        free(path);
+        free(seal);
+        free(state);
+    }
+    learner_free(learner);
 }
 
 /* ---- weights that are published in BF16 ---- */
@@ -566,6 +615,7 @@ int main(void)
     RUN(gap_to_the_engine);
     RUN(steps_of_a_rollout);
     RUN(resume_is_exact);
+    RUN(a_damaged_state_is_named);
     RUN(bf16_policy_is_the_trained_one);
     RUN(small_steps_add_up);
     RUN(masters_come_back);

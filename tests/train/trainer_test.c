@@ -23,7 +23,7 @@ typedef struct Run {
     Trainer *trainer;
     int step, exits, replies;
     char how[FAULT_TEXT_MAX + 64], last_sentence[FAULT_TEXT_MAX], digest[64];
-    Err last_err;
+    Err last_err, why;
     double grad_norm;
     size_t scores;
     float score[LENGTH];
@@ -128,10 +128,11 @@ static void on_ready(void *user)
     next(user);
 }
 
-static void on_trainer_exit(const char *how, void *user)
+static void on_trainer_exit(const char *how, Err why, void *user)
 {
     Run *run = user;
     run->exits++;
+    run->why = why;
     snprintf(run->how, sizeof run->how, "%s", how);
     Fault fault = {0};
     CHECK_I64(trainer_save(run->trainer, "/tmp/x", NULL, NULL, &fault), ERR_STATE);
@@ -205,6 +206,25 @@ static void load_failure_is_told(void)
     CHECK_I64(run.exits, 1);
     CHECK_I64(run.replies, 0);
     CHECK(strstr(run.how, "/nonexistent/model") != NULL);
+    CHECK(run.why != ERR_NET && run.why != ERR_FORMAT);
+}
+
+/* The core has to know that it is the checkpoint, and not the trainer, that is damaged. */
+static void damage_is_told_by_its_code(void)
+{
+    char dir[64] = "/tmp/rolltop-damaged-XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    char *seal = fs_join(dir, "state.json");
+    CHECK_I64(fs_write_atomic(seal, "{", 1, NULL), ERR_OK);
+    TrainerConfig config = config_make(dir);
+    Run run;
+    run_role("train", &config, &run);
+    run_end(&run);
+    CHECK_I64(run.exits, 1);
+    CHECK_I64(run.why, ERR_FORMAT);
+    CHECK(strstr(run.how, seal) != NULL);
+    free(seal);
+    CHECK_I64(fs_remove_tree(dir, NULL), ERR_OK);
 }
 
 static void on_kill_time(uv_timer_t *timer)
@@ -228,6 +248,7 @@ static void death_is_answered(void)
     CHECK_I64(run.last_err, ERR_NET);
     CHECK_I64(run.exits, 1);
     CHECK(strstr(run.how, "signal 9") != NULL);
+    CHECK_I64(run.why, ERR_NET);
     CHECK(run.progressed);
 }
 
@@ -340,6 +361,7 @@ int main(int argc, char **argv)
     samples_make();
     RUN(whole_conversation);
     RUN(load_failure_is_told);
+    RUN(damage_is_told_by_its_code);
     RUN(death_is_answered);
     RUN(last_words_are_heard);
     RUN(rule_breakers);
