@@ -22,6 +22,7 @@ static void world_init(SimWorld *world, const SimConfig *config, SimReport *repo
         SimEngine *engine = &world->engines[i];
         *engine = (SimEngine){.incarnation = 1, .alive = true, .cache = -1, .copy_version = -1,
                               .has_checksum = rng_below(&world->rng, 3) != 0,
+                              .keeps = rng_below(&world->rng, 2) == 0,
                               .pulls = rng_below(&world->rng, 2) == 0,
                               .proves = rng_below(&world->rng, 2) == 0};
         if (rng_below(&world->rng, 10) == 0) { /* left behind by an earlier run */
@@ -34,7 +35,9 @@ static void world_init(SimWorld *world, const SimConfig *config, SimReport *repo
     world->fault_chance = mean / (8.0 * (double)world->count);
     bool sick = rng_below(&world->rng, 2) == 0;
     world->sick = sick ? (int)rng_below(&world->rng, (uint64_t)world->count) : -1;
+    world->inflight = (SimInflight)rng_below(&world->rng, 3);
     world->check = sim_check_new();
+    world->samples = sim_samples_new();
     world->core = sim_core_new(world);
 }
 
@@ -73,6 +76,7 @@ void sim_run(const SimConfig *config, SimReport *report)
     }
     sim_core_free(world->core);
     sim_check_free(world->check);
+    sim_samples_free(world->samples);
     free(world->heap);
     free(world->log);
     free(world);

@@ -34,6 +34,7 @@ typedef struct SimReport {
     int64_t committed, fences, quarantines;
     int64_t faults, deaths, writes;
     int64_t samples, refused;
+    int64_t resumed, crossed; /* gone on from tokens; taken with tokens of two policies */
     int64_t virtual_us;
 } SimReport;
 

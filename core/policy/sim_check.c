@@ -4,7 +4,8 @@
  * 1 at the end of a fleet's transaction, and of the episode, whoever serves holds the policy that
  *   the durable decisions say, in weights, version and cache;
  * 2 no engine is let go on before the decision is durable; one decision a transaction, for good;
- * 3 an admitted sample's token comes from the policy stamped on it, which is the batch's;
+ * 3 an admitted sample's token comes from the policy stamped on it, which is the batch's, or,
+ *   where the setting lets samples outlive an update, the one that the batch's replaced;
  * 4 nobody who serves is left paused; transactions end within their budget; in the end all serve;
  * 5 a broken artifact reaches no engine, and a delta only a process that has loaded its base from
  *   the very copy that the delta is for;
@@ -29,6 +30,7 @@ struct SimCheck {
     TxnSeen txns[TXNS_KEPT];
     int count;
     int64_t committed; /* by durable decisions */
+    int64_t replaced[SIM_VERSIONS_MAX]; /* what stood before that version was committed last */
     int64_t life;
     int64_t admitted[SIM_ENGINES_MAX]; /* incarnation; 0 none */
     struct { int64_t incarnation, version; } copy[SIM_ENGINES_MAX]; /* proved by a load; 0 none */
@@ -182,7 +184,9 @@ static void on_sample(SimCheck *check, const SimWorld *world, const SimEntry *en
     if (!entry->commit) {
         return; /* refused: generated again */
     }
-    if (entry->from != entry->to) {
+    bool older = world->inflight != SIM_INFLIGHT_ABORT && entry->from >= 0 && entry->to >= 0 &&
+                 entry->to == check->replaced[entry->from];
+    if (entry->from != entry->to && !older) {
         breach(check, world, "rule 3: a sample of version %lld in a batch of %lld",
                (long long)entry->to, (long long)entry->from);
     } else if (entry->to < 0 || entry->weights != world->truth[entry->to]) {
@@ -248,7 +252,9 @@ void sim_check_durable(SimCheck *check, const SimWorld *world, const SimEntry *e
                (long long)entry->txn);
     } else if (txn) {
         txn->durable = true;
-        check->committed = entry->commit && entry->fleet ? entry->to : check->committed;
+        bool moves = entry->commit && entry->fleet && entry->to != check->committed;
+        check->replaced[entry->to] = moves ? check->committed : check->replaced[entry->to];
+        check->committed = moves ? entry->to : check->committed;
     }
 }
 

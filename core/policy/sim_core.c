@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FENCES = 8, FAILURES_MAX = 2, GENERATE_A_TICK = 2, FULL_EVERY = 4 };
+enum { FENCES = 8, FAILURES_MAX = 2, FULL_EVERY = 4 };
 static const int64_t TICK_US = 2000000;
 static const int64_t BRING_AGAIN_US = 5000000;
 static const int64_t SETTLE_US = 10000000; /* calls of the core before this one have arrived */
@@ -64,6 +64,7 @@ static void job_free(Job *job)
 void sim_core_died(SimWorld *world)
 {
     SimCore *core = world->core;
+    sim_samples_died(world->samples);
     int begun = core->begun;
     job_free(core->main);
     for (int i = 0; i < FENCES; i++) {
@@ -201,7 +202,7 @@ static void send_call(SimWorld *world, const Job *job, const TxnAction *action)
     SimMessage message = {.call = calls[action->kind], .engine = action->engine,
                           .seq = action->seq, .incarnation = action->incarnation,
                           .txn = job->id, .version = action->version, .base = action->base,
-                          .own_copy = action->own_copy};
+                          .own_copy = action->own_copy, .keep = action->keep};
     sim_send(world, &message);
 }
 
@@ -249,6 +250,9 @@ static void act(SimWorld *world, Job *job, const TxnAction *action)
         break;
     case TXN_ACT_QUARANTINE: quarantine(world, job, action); break;
     case TXN_ACT_OPEN_GATE:
+        if (job->engine < 0 && !job->rolled_back) {
+            sim_samples_policy(world, job->to);
+        }
         admit_members(world, job);
         core->gate_open = core->gate_open || (job->engine < 0 && !job->rolled_back) ||
                           (job->engine < 0 && job->from >= 0);
@@ -267,23 +271,6 @@ static void pump(SimWorld *world, Job *job)
 }
 
 /* ---- answers ------------------------------------------------------------------------------ */
-
-static void sample(SimWorld *world, const SimMessage *message)
-{
-    SimCore *core = world->core;
-    const Seat *seat = &core->seats[message->engine];
-    if (!message->ok) {
-        return;
-    }
-    bool fits = seat->admitted && seat->incarnation == message->incarnation &&
-                message->version == core->committed && message->reported == core->committed;
-    SimEntry entry = {.kind = ENTRY_SAMPLE, .from = message->version, .to = message->reported,
-                      .engine = message->engine, .incarnation = message->incarnation,
-                      .weights = message->weights, .commit = fits};
-    world->report->samples += fits;
-    world->report->refused += !fits;
-    sim_note(world, &entry);
-}
 
 static void digest_text(int64_t weights, char out[24])
 {
@@ -310,7 +297,7 @@ static TxnActionKind action_of(SimCall call)
 void sim_core_answer(SimWorld *world, const SimMessage *message)
 {
     if (message->call == SIM_GENERATE) {
-        sample(world, message);
+        sim_samples_answer(world, message);
         return;
     }
     Job **job = find_job(world->core, message->txn);
@@ -431,6 +418,8 @@ static Job *job_start(SimWorld *world, int64_t to, int only)
             job->members[job->count++] = (TxnMember){
                 .engine = i, .incarnation = core->seats[i].incarnation,
                 .holds = core->seats[i].verified == job->from && !core->seats[i].bring,
+                .keeps = only < 0 && world->inflight == SIM_INFLIGHT_IN_PLACE &&
+                         world->engines[i].keeps,
                 .same_digest = world->engines[i].proves,
                 .pulls = pulls && world->engines[i].pulls && !core->seats[i].copy_odd,
                 .follows = core->seats[i].follows};
@@ -576,18 +565,10 @@ static void tick_job(SimWorld *world, Job **slot)
     }
 }
 
-static void generate(SimWorld *world)
+int64_t sim_core_serves(const SimWorld *world, int engine)
 {
-    SimCore *core = world->core;
-    for (int i = 0; i < GENERATE_A_TICK && core->gate_open; i++) {
-        int engine = (int)rng_below(&world->rng, (uint64_t)world->count);
-        const Seat *seat = &core->seats[engine];
-        if (seat->admitted) {
-            SimMessage message = {.call = SIM_GENERATE, .engine = engine,
-                                  .incarnation = seat->incarnation, .version = core->committed};
-            sim_send(world, &message);
-        }
-    }
+    const Seat *seat = &world->core->seats[engine];
+    return seat->admitted ? seat->incarnation : 0;
 }
 
 static bool fencing(const SimCore *core)
@@ -608,7 +589,9 @@ void sim_core_tick(SimWorld *world)
     for (int i = 0; i < FENCES; i++) {
         tick_job(world, &core->fences[i]);
     }
-    generate(world);
+    if (core->gate_open) {
+        sim_samples_tick(world);
+    }
     bool wanted = (core->settle && core->committed >= 0) || core->committed < 0 ||
                   core->begun < world->config.updates;
     if (!core->main && world->now_us >= core->start_us + SETTLE_US) {
@@ -674,6 +657,7 @@ void sim_core_start(SimWorld *world)
         }
     }
     core->committed = recovery.committed;
+    sim_samples_policy(world, recovery.committed);
     core->next_txn = recovery.last_txn + 1;
     core->next_version = recovery.last_version < 1 ? 1 : recovery.last_version + 1;
     core->settle = true;

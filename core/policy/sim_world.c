@@ -259,6 +259,7 @@ static void come_back(SimWorld *world, int index)
     SimEngine *engine = &world->engines[index];
     *engine = (SimEngine){.incarnation = engine->incarnation + 1, .alive = true, .cache = -1,
                           .has_checksum = engine->has_checksum, .pulls = engine->pulls,
+                          .keeps = engine->keeps,
                           .proves = engine->proves, .copy = engine->copy,
                           .copy_version = engine->copy_version};
 }
@@ -268,8 +269,6 @@ static int64_t duration(SimWorld *world, const SimMessage *message)
     int64_t took = between(world, 100, 4 * MS_US);
     if (message->call == SIM_APPLY || message->call == SIM_PULL) {
         took = between(world, 200 * MS_US, 8 * SEC_US);
-    } else if (message->call == SIM_GENERATE) {
-        took = between(world, 200 * MS_US, 3 * SEC_US);
     }
     if (message->fault == FAULT_SLOW) {
         took += between(world, SEC_US, 400 * SEC_US);
@@ -296,9 +295,12 @@ static void arrives(SimWorld *world, SimMessage *message)
         return;
     }
     message->process = engine->incarnation; /* an address knows no incarnations */
+    if (message->call == SIM_GENERATE) {
+        sim_engine_begin(world, message);
+        return;
+    }
     int64_t start = world->now_us;
-    bool beside = message->call == SIM_GENERATE || message->call == SIM_VERSION ||
-                  message->call == SIM_PULL;
+    bool beside = message->call == SIM_VERSION || message->call == SIM_PULL;
     if (!beside) {
         start = engine->busy_us > start ? engine->busy_us : start;
         engine->busy_us = start + duration(world, message);
@@ -363,7 +365,7 @@ static void act(SimWorld *world, SimEngine *engine, SimMessage *message, bool ag
 {
     message->ok = true;
     switch (message->call) {
-    case SIM_PAUSE: engine->paused = true; break;
+    case SIM_PAUSE: sim_engine_pause(engine, message->keep); break;
     case SIM_CONTINUE: engine->paused = false; break;
     case SIM_FLUSH:
         if (message->fault == FAULT_NO_FLUSH) {
@@ -371,7 +373,9 @@ static void act(SimWorld *world, SimEngine *engine, SimMessage *message, bool ag
         }
         message->ok = engine->refusals == 0;
         engine->refusals -= engine->refusals > 0;
-        engine->cache = message->ok ? -1 : engine->cache;
+        if (message->ok) {
+            sim_engine_flush(engine);
+        }
         break;
     case SIM_APPLY: load(world, engine, message); break;
     case SIM_PULL: message->ok = engine->pulls && pull(world, engine, message, again); break;
@@ -387,14 +391,7 @@ static void act(SimWorld *world, SimEngine *engine, SimMessage *message, bool ag
                                                              : sim_canary(engine->weights, i);
         }
         break;
-    case SIM_GENERATE:
-        message->ok = !engine->paused;
-        if (message->ok) {
-            message->weights = engine->cache >= 0 ? engine->cache : engine->weights;
-            engine->cache = engine->cache >= 0 ? engine->cache : engine->weights;
-            message->reported = engine->version;
-        }
-        break;
+    case SIM_GENERATE: break; /* token by token */
     case SIM_CALL_COUNT: break;
     }
 }
@@ -402,6 +399,10 @@ static void act(SimWorld *world, SimEngine *engine, SimMessage *message, bool ag
 static void acts(SimWorld *world, SimMessage *message)
 {
     SimEngine *engine = &world->engines[message->engine];
+    if (message->call == SIM_GENERATE) {
+        sim_engine_token(world, message);
+        return;
+    }
     if (!engine->alive || engine->incarnation != message->process) {
         return;
     }

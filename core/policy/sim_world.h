@@ -6,7 +6,7 @@
 #include "core/base/rng.h"
 #include "core/policy/sim.h"
 
-enum { SIM_CANARY = 4, SIM_VERSIONS_MAX = 64 };
+enum { SIM_CANARY = 4, SIM_VERSIONS_MAX = 64, SIM_SPANS_MAX = 4 };
 
 #define SIM_CALLS(X)                                                                              \
     X(SIM_PAUSE, "pause") X(SIM_FLUSH, "flush") X(SIM_APPLY, "apply") X(SIM_VERSION, "version")   \
@@ -47,10 +47,17 @@ typedef struct SimEngine {
     int64_t busy_us, return_us;
     int refusals;    /* flushes that it will refuse yet */
     bool alive, paused, has_checksum;
+    bool keeps;      /* a pause can keep its requests … */
+    int aborts, flushes; /* … else it ends them; counted, both, for those under way */
     bool pulls;      /* keeps a copy on its disk, which outlives the process … */
     bool proves;     /* … and looks whether that is a delta's base, as rolltop's own does */
     int64_t copy, copy_version; /* weights in it, and what its marker says; -1 none */
 } SimEngine;
+
+typedef struct SimSpan { /* tokens of a sample: what made them, what is stamped on them */
+    int64_t weights, version;
+    int tokens;
+} SimSpan;
 
 typedef struct SimMessage { /* a call to an engine, and its answer */
     SimCall call;
@@ -63,6 +70,10 @@ typedef struct SimMessage { /* a call to an engine, and its answer */
     bool ok, unsupported, unknown;
     int64_t weights, reported;
     float scores[SIM_CANARY];
+    bool keep;                          /* PAUSE: requests are to be kept */
+    int left, span_count, aborts, flushes; /* GENERATE: tokens yet to make; when it began */
+    int64_t kv;                         /* weights behind its keys and values */
+    SimSpan spans[SIM_SPANS_MAX];
 } SimMessage;
 
 typedef enum SimEventKind {
@@ -80,6 +91,10 @@ typedef struct SimEvent {
 
 typedef struct SimCheck SimCheck;
 typedef struct SimCore SimCore;
+typedef struct SimSamples SimSamples;
+typedef enum SimInflight {
+    SIM_INFLIGHT_ABORT, SIM_INFLIGHT_RESUME, SIM_INFLIGHT_IN_PLACE
+} SimInflight;
 
 typedef struct SimWorld {
     SimConfig config;
@@ -102,8 +117,10 @@ typedef struct SimWorld {
     int sick; /* an engine that faults cluster on; -1 none */
     double fault_chance;
     int64_t fault_at; /* calls until the next certain fault; 0: none planned */
+    SimInflight inflight; /* the core's setting: what updates do to samples under way */
     SimCheck *check;
     SimCore *core;
+    SimSamples *samples;
 } SimWorld;
 
 /* sim_world.c */
@@ -125,8 +142,21 @@ void sim_core_answer(SimWorld *world, const SimMessage *message);
 void sim_core_local(SimWorld *world, const SimMessage *message);
 void sim_core_synced(SimWorld *world);
 void sim_core_tick(SimWorld *world);
+int64_t sim_core_serves(const SimWorld *world, int engine); /* its process, if admitted; else 0 */
 bool sim_core_done(const SimWorld *world);    /* all updates have been tried */
 bool sim_core_settled(const SimWorld *world); /* … and everybody serves */
+
+/* sim_samples.c */
+SimSamples *sim_samples_new(void);
+void sim_samples_free(SimSamples *samples);
+void sim_samples_died(SimSamples *samples);
+void sim_samples_policy(SimWorld *world, int64_t version);
+void sim_samples_answer(SimWorld *world, const SimMessage *message);
+void sim_samples_tick(SimWorld *world); /* while the gate is open */
+void sim_engine_pause(SimEngine *engine, bool keep);
+void sim_engine_flush(SimEngine *engine);
+void sim_engine_begin(SimWorld *world, SimMessage *message);
+void sim_engine_token(SimWorld *world, SimMessage *message);
 
 /* sim_check.c */
 SimCheck *sim_check_new(void);

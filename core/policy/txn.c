@@ -160,7 +160,8 @@ static void start_members(Txn *txn, TxnActionKind kind)
         Member *member = &txn->members[i];
         bool all = kind == TXN_ACT_CONTINUE && !TXN_PLANTED(PLANTED_LEFT_PAUSED);
         bool skip = !member_active(member) || (txn->rolling_back && !member->touched && !all);
-        if (skip) {
+        bool kept = kind == TXN_ACT_FLUSH && member->id.keeps;
+        if (skip || (kept && TXN_PLANTED(PLANTED_KEPT_CACHE))) {
             member->done = true;
         } else if (kind == TXN_ACT_APPLY) {
             start_apply(txn, member);

@@ -18,6 +18,8 @@ static bool play(const SimConfig *config)
     total.deaths += report.deaths;
     total.virtual_us += report.virtual_us;
     total.samples += report.samples;
+    total.resumed += report.resumed;
+    total.crossed += report.crossed;
     if (!report.passed) {
         fprintf(stderr, "seed %llu, %d engines, death after write %d, loss %d: %s\n",
                 (unsigned long long)config->seed, config->engines, config->die_after_write,
@@ -104,6 +106,10 @@ static void test_big_fleets(void)
     CHECK(seconds < 60.0);
     CHECK(ratio >= 10000.0);
     CHECK(total.deaths > 0 && total.samples > 0);
+    CHECK(total.resumed > 0 && total.crossed > 0);
+    printf("     %lld samples, %lld gone on from what a cut left, %lld with tokens of two "
+           "policies\n", (long long)total.samples, (long long)total.resumed,
+           (long long)total.crossed);
 }
 
 static void test_largest_fleet(void)
