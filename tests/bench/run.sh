@@ -1,7 +1,7 @@
 #!/bin/sh
 # The figures of the main job, one row each, against a peer or a floor measured in the same run:
 #   sh tests/bench/run.sh BUILD [NAME…]     (./setup bench [NAME…] builds and calls this)
-# Names: first demo generate train smollm scan sse log probe console memory; none means all. Judges nothing:
+# Names: first demo generate train smollm scan sse log probe console memory incident; none means all. Judges nothing:
 # the status is 0 whenever the benches ran. Two things are measured in turns (peer, rolltop, peer,
 # …), and the ratio is that of neighbours, since other load on the machine changes over minutes.
 #   ROLLTOP_PEERS    scripts of the peers (default ../shared/peers)
@@ -17,7 +17,7 @@ turns=${BENCH_TURNS:-3}
 python=${ROLLTOP_PYTHON:-python3}
 peers=${ROLLTOP_PEERS:-../shared/peers}
 smollm=${ROLLTOP_SMOLLM:-}
-all="first demo generate train smollm scan sse log probe console memory"
+all="first demo generate train smollm scan sse log probe console memory incident"
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -357,6 +357,18 @@ row_console() {
     row "console: order and draw a frame of 16, 64, 1,024 engines, CPU" "≤ 4 ms at 1,024" \
         "$(sed -n 's/.*order and draw \([0-9.]*\) ms.*/\1/p' "$work/o" | paste -sd ';') ms" \
         "bench_console keys"
+}
+
+row_incident() {
+    title "replay of the recorded incident, all panes at 200x60"
+    run "$work/o" "${bench}incident"
+    row "replay of the recorded incident: first picture from the closed log, 200x60, best of 20" \
+        "≤ 100 ms" "$(sed -n 's/^first picture \([0-9.]*\) ms.*/\1/p' "$work/o") ms" \
+        "bench_incident"
+    row "replay of the recorded incident: jump to a moment, all panes, p50 and p99; bare rows of the same file, p50" \
+        "≤ 50 ms" "$(sed -n 's/^jump p50 \([0-9.]*\) ms  p99 \([0-9.]*\) ms.*/\1 and \2/p' \
+            "$work/o"); $(sed -n 's/^bare rows p50 \([0-9.]*\) ms.*/\1/p' "$work/o") ms" \
+        "bench_incident"
 }
 
 machine | tee "$work/machine"
