@@ -162,7 +162,8 @@ static void compare_header(const cJSON *json, const char *screen, int64_t t_us)
                    format_age(t_us - json_i64(header, "phase_since_us", 0), a));
     CHECK(has(screen, text));
     CHECK_STR(json_string(header, "phase", ""), loop_phase_name(player.snap.header.phase));
-    (void)snprintf(text, sizeof text, "ALERTS %lld", (long long)json_i64(header, "alerts_open", -1));
+    (void)snprintf(text, sizeof text, "ALERTS %lld",
+                   (long long)json_i64(header, "alerts_open", -1));
     CHECK(has(screen, text));
     const cJSON *alerts = json_get(json_get(json, "alerts"), "rows");
     const cJSON *alert;

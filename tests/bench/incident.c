@@ -1,5 +1,5 @@
-/* Replay of the recorded incident, all panes at 200x60: the first picture from the closed file, then
- * a jump to every second of it in an order without sense, each read, ordered and drawn.
+/* Replay of the recorded incident, all panes at 200x60: the first picture from the closed file,
+ * then a jump to every second of it in an order without sense, each read, ordered and drawn.
  *   bench_incident              from the top of the source tree; the log is unpacked first
  * The floor is the same number of rows taken from the same file by bare SQLite statements: what
  * the screens show, without views, model and cells. */
