@@ -16,6 +16,8 @@ static const double TOLERANCE = 2e-3;
 static char root[64], base[96], prompts[96], logfile[128];
 static const char *run_id;
 static pid_t core;
+static pid_t others[ENGINES]; /* engines that the run did not start; 0: it starts its own */
+static int ports[ENGINES];    /* theirs */
 
 /* ---- the run -------------------------------------------------------------------------------- */
 
@@ -78,7 +80,8 @@ static Now now(void)
         const char *colon = strrchr(json_string(engine, "address", ""), ':');
         if (i < ENGINES) {
             out.ports[i] = colon ? atoi(colon + 1) : 0;
-            out.pids[i++] = (int)json_i64(engine, "pid", 0);
+            out.pids[i] = others[i] > 0 ? others[i] : (int)json_i64(engine, "pid", 0);
+            i++;
         }
         out.serving += json_bool(engine, "serves", false);
     }
@@ -168,24 +171,69 @@ static bool update_in_flight(const Now *state)
     return false;
 }
 
-static void start_run(const char *mode)
+/* `words` are cut at blanks. */
+static pid_t spawn(const char *words, const char *out)
 {
-    char *out = xasprintf("%s.out", logfile);
     fflush(NULL);
-    core = fork();
-    if (core == 0) {
+    pid_t pid = fork();
+    if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         FILE *file = freopen(out, "w", stdout);
         dup2(fileno(file), 2);
-        execl(ROLLTOP_BINARY, "rolltop", "run", "--headless", "--log", logfile, "--run-id", run_id,
-              "--hf-checkpoint", base, "--prompt-data", prompts, "--rm-type", "random",
-              "--rollout-batch-size", "4", "--n-samples-per-prompt", "4", "--num-rollout",
-              "100000", "--rollout-max-response-len", "90", "--lr", "1e-3", "--local-engines", "2",
-              "--engine-faults", "--publish-dtype", "f32", "--trainer-threads", "1",
-              "--keep-policies", "512", "--norm-jump", "1000", "--update-inflight", mode,
-              (char *)NULL);
+        char *argv[64] = {"rolltop"};
+        char *rest = NULL;
+        int n = 1;
+        for (char *word = strtok_r(xstrdup(words), " ", &rest); word && n < 63;
+             word = strtok_r(NULL, " ", &rest)) {
+            argv[n++] = word;
+        }
+        execv(ROLLTOP_BINARY, argv);
         _exit(127);
     }
+    return pid;
+}
+
+static void start_engine(int i)
+{
+    char *out = xasprintf("%s/engine-%d.out", root, i);
+    char *words = xasprintf("engine --model-path %s --incremental-streaming-output --faults "
+                            "--port %d", base, ports[i]);
+    Text text;
+    text_init(&text, 1 << 20);
+    (void)unlink(out);
+    others[i] = spawn(words, out);
+    for (int k = 0; k < WAIT_MS / 20; k++) {
+        text_clear(&text);
+        size_t at = 0;
+        if (fs_read(out, &text, NULL) == ERR_OK &&
+            str_find(text_str(&text), STR("listening on http://127.0.0.1:"), &at)) {
+            ports[i] = atoi(text_c(&text) + at + strlen("listening on http://127.0.0.1:"));
+            break;
+        }
+        clock_sleep_us(20000);
+    }
+    CHECK(ports[i] > 0);
+    text_free(&text);
+    free(words);
+    free(out);
+}
+
+static void start_run(const char *mode)
+{
+    char *out = xasprintf("%s.out", logfile);
+    char *fleet = others[0] > 0
+                      ? xasprintf("--rollout-external-engine-addrs 127.0.0.1:%d 127.0.0.1:%d",
+                                  ports[0], ports[1])
+                      : xstrdup("--local-engines 2 --engine-faults");
+    char *words = xasprintf(
+        "run --headless --log %s --run-id %s --hf-checkpoint %s --prompt-data %s --rm-type random "
+        "--rollout-batch-size 4 --n-samples-per-prompt 4 --num-rollout 100000 "
+        "--rollout-max-response-len %d --lr 1e-3 --publish-dtype f32 --trainer-threads 1 "
+        "--keep-policies 512 --norm-jump 1000 --update-inflight %s %s", logfile, run_id, base,
+        prompts, RESPONSE, mode, fleet);
+    core = spawn(words, out);
+    free(words);
+    free(fleet);
     free(out);
 }
 
@@ -202,6 +250,10 @@ static void stop_run(void)
         }
     }
     CHECK(WIFEXITED(status));
+    for (int i = 0; i < ENGINES && others[i] > 0; i++) {
+        kill(others[i], SIGKILL);
+        waitpid(others[i], NULL, 0);
+    }
 }
 
 /* ---- the judge ------------------------------------------------------------------------------ */
@@ -328,10 +380,10 @@ static int64_t with_reason(const char *words)
     return n;
 }
 
-static Judge play(const char *mode)
+static Judge play(const char *mode, const char *name)
 {
-    run_id = mode;
-    (void)str_format(logfile, sizeof logfile, "%s/%s.db", root, mode);
+    run_id = name;
+    (void)str_format(logfile, sizeof logfile, "%s/%s.db", root, name);
     start_run(mode);
     CHECK(ready(3));
     Now state = now();
@@ -340,6 +392,10 @@ static Judge play(const char *mode)
     CHECK(ready(1));
     int victim = busy_engine(&state);
     CHECK(victim >= 0 && kill(state.pids[victim], SIGKILL) == 0);
+    if (others[0] > 0) { /* somebody starts it again under the same address */
+        waitpid(others[victim], NULL, 0);
+        start_engine(victim);
+    }
     state = after_kill(state.pids[victim]);
     set_faults(&state, false);
     int64_t steps = count_of("select count(*) n from step where outcome='ok'");
@@ -349,13 +405,14 @@ static Judge play(const char *mode)
     }
     stop_run();
     Judge judge = judge_run();
-    printf("     %s: %d samples accepted, %d of two policies (%d kept by their engine), worst "
-           "log-prob off by %.1e, by the other policy %.1e\n", mode, judge.accepted,
+    printf("     %d samples accepted, %d of two policies (%d kept by their engine), worst "
+           "log-prob off by %.1e, by the other policy %.1e\n", judge.accepted,
            judge.crossed, judge.kept_in_place, judge.worst, judge.other);
     CHECK(judge.accepted >= 48);
     CHECK(judge.worst < TOLERANCE);
     CHECK(judge.crossed == 0 || judge.other > 10 * TOLERANCE);
-    /* The engine that was killed: its samples went on under the same policy, in every mode. */
+    /* Streams of the engine that was killed went on under the same policy, in every mode; of whole
+     * replies nothing had come. */
     CHECK(with_reason("%tokens, goes on from them") > 0);
     CHECK_I64(count_of("select count(*) n from txn where outcome<>'committed'"), 0);
     return judge;
@@ -363,7 +420,7 @@ static Judge play(const char *mode)
 
 static void aborted_and_generated_anew(void)
 {
-    Judge judge = play("abort");
+    Judge judge = play("abort", "abort");
     CHECK_I64(judge.crossed, 0);
     CHECK(with_reason("abort; %tokens, begins anew as set") > 0);
     CHECK_I64(with_reason("abort; %goes on%"), 0);
@@ -371,7 +428,7 @@ static void aborted_and_generated_anew(void)
 
 static void resumed_from_their_tokens(void)
 {
-    Judge judge = play("resume");
+    Judge judge = play("resume", "resume");
     CHECK(judge.crossed > 0);
     CHECK_I64(judge.kept_in_place, 0);
     CHECK(with_reason("abort; %tokens, goes on from them") > 0);
@@ -379,9 +436,34 @@ static void resumed_from_their_tokens(void)
 
 static void kept_in_place(void)
 {
-    Judge judge = play("in-place");
+    Judge judge = play("in-place", "place");
     CHECK(judge.kept_in_place > 0);
     CHECK_I64(with_reason("abort%"), 0);
+}
+
+/* Engines of others without a frontend: whole replies, from the engines themselves; they are not
+ * asked to keep anything. */
+static void engines_of_others(void)
+{
+    for (int i = 0; i < ENGINES; i++) {
+        start_engine(i);
+    }
+    Judge judge = play("in-place", "others");
+    CHECK(judge.crossed > 0);
+    CHECK_I64(judge.kept_in_place, 0);
+    CHECK(with_reason("abort; %tokens, goes on from them") > 0);
+    /* Of a whole reply that a killed engine owed nothing had come. */
+    CHECK_I64(count_of("select count(*) n from attempt where try=1 and fate<>1 and "
+                       "reason like 'reset%tokens%'"), 0);
+    cJSON *status = status_now();
+    CHECK(status == NULL); /* it has ended */
+    for (int i = 1; i <= ENGINES; i++) {
+        char *sql = xasprintf("select count(*) n from attempt where engine=%d and fate=1", i);
+        CHECK(count_of(sql) > 0);
+        free(sql);
+    }
+    CHECK_I64(count_of("select count(*) n from child_line where child in "
+                       "(select word_id from word where text='frontend')"), 0);
 }
 
 static void make_task(void)
@@ -419,6 +501,7 @@ int main(void)
     RUN(aborted_and_generated_anew);
     RUN(resumed_from_their_tokens);
     RUN(kept_in_place);
+    RUN(engines_of_others);
     CHECK_I64(fs_remove_tree(root, NULL), ERR_OK);
     return test_end();
 }
