@@ -45,7 +45,7 @@ Err driver_delta_start(Driver *d, Fault *fault)
     for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
         if (str_starts(str_from(entry->d_name), STR(".weight_v"))) {
             char *path = fs_join(chain, entry->d_name);
-            (void)fs_remove_tree(path, NULL);
+            err = err ? err : fs_remove_tree(path, fault);
             free(path);
         }
     }

@@ -1,6 +1,6 @@
-/* What the trainer leaves on disk, by number: its states (trainer/step-N) and the policies
- * (policies/vN). Which state the run can fall back to, and what goes when it is too old. What was
- * trained after a state is trained again from the log (driver_replay.c). */
+/* The trainer's states on disk (trainer/step-N): which of them the run can fall back to, and what
+ * goes when it is too old. What was trained after a state is trained again from the log
+ * (driver_replay.c). */
 #include "core/loop/driver_private.h"
 
 #include "core/base/fs.h"
@@ -11,22 +11,24 @@
 
 enum { STATES_KEPT = 2 };
 
-typedef void (*EachNumbered)(Driver *d, const char *path, int64_t number, void *user);
+typedef struct StateScan {
+    int64_t below;              /* looked for: the newest ones of a step before this */
+    int64_t steps[STATES_KEPT]; /* newest first; -1: none */
+    int64_t drop_before;
+} StateScan;
 
-/* Calls `each` for FOLDER/PREFIXnumber of the work folder, in no order. */
-static void each_numbered(Driver *d, const char *folder, const char *prefix, EachNumbered each,
-                          void *user)
+/* Calls `each` for every state, in no order. */
+static void each_state(Driver *d, StateScan *scan,
+                       void (*each)(Driver *d, const char *path, int64_t step, StateScan *scan))
 {
-    char *where = fs_join(d->config->work_dir, folder);
+    char *where = fs_join(d->config->work_dir, "trainer");
     DIR *dir = opendir(where);
-    size_t skip = strlen(prefix);
     for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
-        int64_t number = 0;
+        int64_t step = 0;
         Str name = str_from(entry->d_name);
-        if (str_starts(name, str_from(prefix)) &&
-            str_to_i64(str_slice(name, skip, name.n), &number)) {
+        if (str_starts(name, STR("step-")) && str_to_i64(str_slice(name, 5, name.n), &step)) {
             char *path = fs_join(where, entry->d_name);
-            each(d, path, number, user);
+            each(d, path, step, scan);
             free(path);
         }
     }
@@ -49,17 +51,8 @@ static bool removed(Driver *d, const char *path)
     return err == ERR_OK;
 }
 
-/* ---- states ------------------------------------------------------------------------------- */
-
-typedef struct StateScan {
-    int64_t below;             /* looked for: the newest ones of a step before this */
-    int64_t steps[STATES_KEPT]; /* newest first; -1: none */
-    int64_t drop_before;
-} StateScan;
-
-static void note_state(Driver *d, const char *path, int64_t step, void *user)
+static void note_state(Driver *d, const char *path, int64_t step, StateScan *scan)
 {
-    StateScan *scan = user;
     (void)d;
     if (step < 0 || step >= scan->below || !fs_is_dir(path)) {
         return;
@@ -73,9 +66,8 @@ static void note_state(Driver *d, const char *path, int64_t step, void *user)
     }
 }
 
-static void drop_older(Driver *d, const char *path, int64_t step, void *user)
+static void drop_older(Driver *d, const char *path, int64_t step, StateScan *scan)
 {
-    const StateScan *scan = user;
     if (step < scan->drop_before) {
         (void)removed(d, path);
     }
@@ -87,7 +79,7 @@ static StateScan newest_states(Driver *d, int64_t below)
     for (int i = 0; i < STATES_KEPT; i++) {
         scan.steps[i] = -1;
     }
-    each_numbered(d, "trainer", "step-", note_state, &scan);
+    each_state(d, &scan, note_state);
     return scan;
 }
 
@@ -95,7 +87,7 @@ void driver_states_keep(Driver *d)
 {
     StateScan scan = newest_states(d, d->train.state_step + 1);
     scan.drop_before = scan.steps[STATES_KEPT - 1];
-    each_numbered(d, "trainer", "step-", drop_older, &scan);
+    each_state(d, &scan, drop_older);
 }
 
 void driver_state_saved(Driver *d, int64_t step)
