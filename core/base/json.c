@@ -163,14 +163,14 @@ static void put_quoted(Text *text, Str s)
     size_t start = 0;
     for (size_t i = 0; i < s.n;) {
         unsigned char c = (unsigned char)s.p[i];
-        if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') {
+        if (c >= 0x20 && c < 0x7f && c != '"' && c != '\\') {
             i++;
             continue;
         }
         uint32_t code = c;
         bool partial = false;
         size_t step = c < 0x80 ? 1 : utf8_decode(s.p + i, s.n - i, &code, &partial);
-        if (c >= 0x80 && code != 0xfffd) {
+        if (code >= 0xa0 && code != 0xfffd) { /* DEL and C1 are commands to a terminal */
             i += step;
             continue;
         }

@@ -25,7 +25,8 @@ const char *json_string(const cJSON *object, const char *key, const char *fallba
 
 /* Writer: commas and quotes are its business, nesting is checked by assert. Doubles are written
  * so that they read back equal; NaN and infinities become null. Invalid UTF-8 bytes become
- * U+FFFD. A Text that hit its bound shows it in text->cut. */
+ * U+FFFD; control characters, DEL and C1 too, are escaped. A Text that hit its bound shows it in
+ * text->cut. */
 typedef struct JsonOut {
     Text *text;
     int depth;
