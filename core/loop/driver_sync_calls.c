@@ -26,7 +26,7 @@ typedef struct CheckWork { /* the artifact check runs beside the loop: it reads 
 
 bool sync_own_engine(const Driver *d, int engine)
 {
-    return d->seats[engine].part && !d->config->engine_command;
+    return fleet_engine(d->fleet, engine).identity[0] != '\0'; /* only ours give one */
 }
 
 TxnAnswer sync_answer_to(const TxnAction *action, bool ok, const char *detail)

@@ -5,7 +5,7 @@
  * "Without loading" is the gate's time less the slowest engine's answer to the load. */
 #include "core/base/clock.h"
 #include "core/base/flags.h"
-#include "tests/bench/stub_trainer.h"
+#include "tests/stub_trainer.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -275,7 +275,8 @@ static bool wait_for(const Gate *g, const char *sql, double least)
 
 static void fail_updates(const Gate *g)
 {
-    static const char backs[] = "select count(*) from txn where outcome='rolled_back' and engines>1";
+    static const char backs[] =
+        "select count(*) from txn where outcome='rolled_back' and engines>1";
     char whole[256]; /* it is a member again */
     (void)snprintf(whole, sizeof whole, "select count(*) from txn where outcome='committed' and "
                    "engines=%lld and txn_id>(select max(txn_id) from txn where "
@@ -296,7 +297,7 @@ int main(int argc, char **argv)
 {
     const char *stub = getenv("BENCH_STUB_BASE");
     if (stub && argc == 1) {
-        return stub_serve(stub);
+        return stub_serve(stub, NULL);
     }
     static Gate g = {.engines = 8, .updates = 200};
     FlagSpec specs[] = {

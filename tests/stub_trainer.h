@@ -1,5 +1,5 @@
-/* A trainer that learns nothing, for benches of everything around it: it speaks the trainer's
- * protocol, publishes the base checkpoint with one element changed by a last bit, so that every
+/* A trainer that learns nothing, for tests and benches of everything around it: it speaks the
+ * trainer's protocol, publishes the base checkpoint with a number in its last bits, so that every
  * policy has a digest of its own, and scores as the synthetic engines do under that digest. */
 #ifndef ROLLTOP_TESTS_STUB_TRAINER_H
 #define ROLLTOP_TESTS_STUB_TRAINER_H
@@ -23,6 +23,7 @@ enum { STUB_FD = 3, STUB_FILE_MAX = 1 << 30 };
 
 typedef struct Stub {
     const char *base;
+    void (*answered)(const char *type); /* after each answer; may be NULL */
     char digest[DIGEST_TEXT]; /* of what it published last */
     int64_t published;
 } Stub;
@@ -63,8 +64,7 @@ static inline void stub_must(Err err, const Fault *fault)
     }
 }
 
-/* The files of `base`; in its weights the last byte but one of every kind of float is flipped in
- * its low bit, which is the mantissa's. */
+/* The files of `base`; the low bits of the last 40 floats hold the number of the publication. */
 static inline void stub_copy(const Stub *stub, const char *to)
 {
     Fault fault = {0};
@@ -79,7 +79,7 @@ static inline void stub_copy(const Stub *stub, const char *to)
             text_init(&text, STUB_FILE_MAX);
             stub_must(fs_read(from, &text, &fault), &fault);
             if (str_ends(str_from(entry->d_name), STR(".safetensors")) && text.n > 8) {
-                for (int bit = 0; bit < 40; bit++) { /* low bits of the last 40 floats: a counter */
+                for (int bit = 0; bit < 40; bit++) {
                     size_t at = text.n - 4 * (size_t)(bit + 1);
                     text.p[at] = (char)((text.p[at] & ~1) | ((stub->published >> bit) & 1));
                 }
@@ -157,6 +157,9 @@ static inline void stub_answer(Stub *stub, const FrameReader *frame)
     const char *type = json_string(request, "type", "");
     if (strcmp(type, "score") == 0) {
         stub_score(stub, request, frame);
+        if (stub->answered) {
+            stub->answered(type);
+        }
         cJSON_Delete(request);
         return;
     }
@@ -180,13 +183,17 @@ static inline void stub_answer(Stub *stub, const FrameReader *frame)
         json_object_end(&out);
     }
     stub_send(&head, &out, NULL, 0);
+    if (stub->answered) {
+        stub->answered(type);
+    }
     cJSON_Delete(request);
 }
 
 /* Serves descriptor 3 until the core closes it. */
-static inline int stub_serve(const char *base)
+static inline int stub_serve(const char *base, void (*answered)(const char *type))
 {
-    Stub stub = {.base = base};
+    /* Another life of it must not make the same bytes again for another version. */
+    Stub stub = {.base = base, .answered = answered, .published = (int64_t)getpid() << 20};
     FrameReader frame;
     Fault fault = {0};
     static char bytes[1 << 18];
