@@ -44,7 +44,7 @@ static const Subcommand subcommands[] = {
      OPERANDS_VERB_LOG},
     {"policies", "every policy of a log, its digest and state", cmd_policies, cmd_policy_flags,
      OPERANDS_LOG},
-    {"policy", "one policy: show, diff", cmd_policy, cmd_policy_flags, OPERANDS_NONE},
+    {"policy", "one policy: show, diff, verify", cmd_policy, cmd_policy_flags, OPERANDS_NONE},
     {"sim", "the policy transaction on a simulated fleet with faults, by seed", cmd_sim,
      cmd_sim_flags, OPERANDS_NONE},
     {"theme", "colours of the console: check FILE, list, roles", cmd_theme, cmd_theme_flags,

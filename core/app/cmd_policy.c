@@ -1,6 +1,7 @@
 /* `rolltop policies FILE` and `rolltop policy show|diff`: the ledger of policies and their
  * transactions, and what changed between two of them. */
 #include "core/app/app.h"
+#include "core/app/cmd_policy_verify.h"
 #include "core/base/flags.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
@@ -12,16 +13,23 @@
 #include <string.h>
 
 typedef struct PolicyFlags {
-    const char *log;
+    const char *log, *run;
+    FlagList addrs;
+    int64_t version;
     bool json, help;
 } PolicyFlags;
 
-enum { POLICY_SPECS = 3 };
+enum { POLICY_SPECS = 6 };
 
 static void policy_specs(PolicyFlags *f, FlagSpec specs[POLICY_SPECS])
 {
     const FlagSpec table[POLICY_SPECS] = {
         {"log", FLAG_STRING, &f->log, 0, 0, "FILE", "the log, for show and diff", NULL},
+        {"run", FLAG_STRING, &f->run, 0, 0, "ID", "verify: which run, when several are alive",
+         NULL},
+        {"rollout-external-engine-addrs", FLAG_LIST, &f->addrs, 0, 0, "HOST:PORT",
+         "verify: engines without a run", NULL},
+        {"version", FLAG_INT, &f->version, 1, 1e15, "N", "verify: that these should report", NULL},
         {"json", FLAG_SWITCH, &f->json, 0, 0, NULL, "one JSON object a line", NULL},
         {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
     memcpy(specs, table, sizeof table);
@@ -39,10 +47,14 @@ static void help(const FlagSpec *specs)
 {
     fputs("usage: rolltop policies FILE [--json]\n"
           "       rolltop policy show VERSION --log FILE [--json]\n"
-          "       rolltop policy diff A B --log FILE | rolltop policy diff DIR DIR\n\n"
+          "       rolltop policy diff A B --log FILE | rolltop policy diff DIR DIR\n"
+          "       rolltop policy verify [--run ID] [--json]\n"
+          "       rolltop policy verify [DIR] --rollout-external-engine-addrs HOST:PORT …\n\n"
           "  policies  every policy, its digest, its state and when it was decided\n"
           "  show      one policy: its states, its transactions, each engine's answers\n"
-          "  diff      per tensor: norms, norm of the change, share of changed elements\n\n",
+          "  diff      per tensor: norms, norm of the change, share of changed elements\n"
+          "  verify    now, on the engines: reported version, checksum, a scored canary; status 1\n"
+          "            when one does not hold what it should. Nothing is changed\n\n",
           stdout);
     flags_help(specs, POLICY_SPECS, stdout);
 }
@@ -168,10 +180,15 @@ static Err diff(const PolicyFlags *f, const char *a, const char *b, Fault *fault
 
 /* ---- entry -------------------------------------------------------------------------------- */
 
-static Err act(const PolicyFlags *f, const FlagRest *rest, Fault *fault)
+static Err act(const PolicyFlags *f, const FlagRest *rest, bool *good, Fault *fault)
 {
     int64_t version = 0;
     const char *verb = rest->count > 0 ? rest->items[0] : "";
+    if (strcmp(verb, "verify") == 0 && rest->count <= 2) {
+        PolicyVerify v = {.run = f->run, .addrs = f->addrs, .version = f->version,
+                          .json = f->json, .artifact = rest->count > 1 ? rest->items[1] : NULL};
+        return policy_verify(&v, good, fault);
+    }
     if (strcmp(verb, "show") == 0 && rest->count == 2 && f->log) {
         const char *word = rest->items[1];
         if (!str_to_i64(str_from(word[0] == 'v' ? word + 1 : word), &version)) {
@@ -184,7 +201,7 @@ static Err act(const PolicyFlags *f, const FlagRest *rest, Fault *fault)
         return diff(f, rest->items[1], rest->items[2], fault);
     }
     return fault_set(fault, ERR_ARG, "rolltop policy --help shows how",
-                     "policy wants: show VERSION --log FILE, or diff A B --log FILE");
+                     "policy wants: show VERSION --log FILE, diff A B --log FILE, or verify");
 }
 
 static int run_policy(int argc, char **argv, bool list)
@@ -194,6 +211,7 @@ static int run_policy(int argc, char **argv, bool list)
     policy_specs(&f, specs);
     FlagRest rest = {0};
     Fault fault = {0};
+    bool good = true;
     Err err = flags_parse(specs, POLICY_SPECS, argc, argv, &rest, &fault);
     if (err == ERR_OK && f.help) {
         help(specs);
@@ -204,10 +222,10 @@ static int run_policy(int argc, char **argv, bool list)
                   : fault_set(&fault, ERR_ARG, "rolltop policies FILE",
                               "policies wants one log file");
     } else if (err == ERR_OK) {
-        err = act(&f, &rest, &fault);
+        err = act(&f, &rest, &good, &fault);
     }
     flags_free(specs, POLICY_SPECS, &rest);
-    return err ? app_fail(&fault, APP_USAGE) : APP_OK;
+    return err ? app_fail(&fault, APP_USAGE) : good ? APP_OK : APP_NOT_REACHED;
 }
 
 int cmd_policy(int argc, char **argv)

@@ -152,6 +152,7 @@ static void on_tick(uv_timer_t *timer)
     driver_trainer_tick(d, now_us);
     driver_rollout_tick(d, now_us);
     driver_sync_tick(d, now_us);
+    driver_holds_tick(d, now_us);
     driver_members_tick(d);
     if (now_us >= d->slow_due_us) {
         d->slow_due_us = now_us + DRIVER_SLOW_TICK_MS * 1000;
@@ -371,6 +372,7 @@ static void begin_teardown(Driver *d)
 static void free_jobs(Driver *d)
 {
     driver_sync_free(d);
+    driver_holds_free(d);
     driver_job_free(d->roll.batch);
     driver_job_free(d->roll.eval);
     d->roll.batch = d->roll.eval = NULL;

@@ -82,6 +82,7 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     char how[96];           /* how its process ended last, what it said */
 } Seat;
 
+typedef struct DriverHolds DriverHolds;
 typedef struct RolloutJob RolloutJob;
 typedef struct SyncJob SyncJob;
 
@@ -266,6 +267,7 @@ struct Driver {
     DriverSync sync;
     DriverPolicy policy;
     DriverDelta delta;
+    DriverHolds *holds; /* a check of what the engines hold; NULL: none under way */
     DriverStep step;
     DriverWatch watch;
     int64_t next_command, session;
@@ -318,6 +320,11 @@ void driver_members_word(Driver *d, const char *address, bool add, const char *r
 bool driver_members_add(Driver *d, const char *who, const char *address, char *out, size_t size);
 bool driver_members_leave(Driver *d, int engine, bool drain, const char *why, int64_t command,
                           char *out, size_t size);
+
+/* driver_holds.c: `rolltop policy verify` */
+void driver_holds_start(Driver *d, CtlRequest *request);
+void driver_holds_tick(Driver *d, int64_t now_us);
+void driver_holds_free(Driver *d);
 
 /* driver_delta.c */
 Err driver_delta_start(Driver *d, Fault *fault);
@@ -383,6 +390,9 @@ void driver_sync_start(Driver *d, int64_t version, bool again);
 void driver_sync_tick(Driver *d, int64_t now_us);
 void driver_sync_engine_lost(Driver *d, int engine, int64_t incarnation);
 bool driver_syncing(const Driver *d);
+/* The newest word of the trainer on that version; NULL: before this core, or too long ago. */
+const KeptCanary *driver_kept_canary(const Driver *d, int64_t version);
+double driver_canary_tolerance(const Driver *d);
 bool driver_sync_holds(Driver *d, int engine); /* a running transaction has it as a member */
 void driver_sync_free(Driver *d);
 void driver_committed(Driver *d, int64_t version);

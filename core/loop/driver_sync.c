@@ -282,8 +282,7 @@ static void leave_out(Driver *d, int engine, int64_t now_us)
     }
 }
 
-/* The newest word of the trainer on that version; NULL: before this core, or too long ago. */
-static const KeptCanary *kept_canary(const Driver *d, int64_t version)
+const KeptCanary *driver_kept_canary(const Driver *d, int64_t version)
 {
     for (int back = 1; back <= DRIVER_KEPT_CANARIES && back <= d->policy.kept_next; back++) {
         int at = (d->policy.kept_next - back) % DRIVER_KEPT_CANARIES;
@@ -293,6 +292,12 @@ static const KeptCanary *kept_canary(const Driver *d, int64_t version)
         }
     }
     return NULL;
+}
+
+/* Ours compute in FP32 on the very weights that were trained; others may do so in BF16. */
+double driver_canary_tolerance(const Driver *d)
+{
+    return d->config->local_engines > 0 && !d->config->trainer_command ? 0.05 : 0.3;
 }
 
 static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const char *why)
@@ -325,16 +330,14 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
             job->count++;
         }
     }
-    /* Ours compute in FP32 on the very weights that were trained; others may do so in BF16. */
-    bool exact = d->config->local_engines > 0 && !d->config->trainer_command;
     TxnConfig config = {.txn = job->id, .from_version = job->from, .to_version = to,
                         .delta_base = only < 0 && to == d->delta.published ? d->delta.base : -1,
                         .apply_retries = 1,
-                        .canary_tolerance = exact ? 0.05F : 0.3F};
+                        .canary_tolerance = (float)driver_canary_tolerance(d)};
     job->txn = txn_new(&config, ids, job->count);
     free(ids);
-    const KeptCanary *there = kept_canary(d, to);
-    const KeptCanary *back = kept_canary(d, job->from);
+    const KeptCanary *there = driver_kept_canary(d, to);
+    const KeptCanary *back = driver_kept_canary(d, job->from);
     if (there) {
         txn_expect(job->txn, there->logp, there->count);
     }
