@@ -453,7 +453,8 @@ static Err child_fork(Child *child, const ChildSpec *spec, ChildPipes *pipes, Fa
                          stages[trouble.stage], trouble.stage == 1 ? spec->cwd : spec->argv[0]);
 }
 
-static void output_start(Child *child, int index, int fd)
+/* 0, or what libuv says; then nobody hears that output. */
+static int output_start(Child *child, int index, int fd)
 {
     ChildOutput *out = &child->out[index];
     out->child = child;
@@ -463,12 +464,16 @@ static void output_start(Child *child, int index, int fd)
     out->pipe.data = out;
     child->handles++;
     out->open = true;
-    if (uv_pipe_open(&out->pipe, fd) != 0) {
-        close(fd); /* cannot happen with a fresh pipe; the reader then sees an end at once */
-        output_close(out);
-        return;
+    int uv = uv_pipe_open(&out->pipe, fd);
+    if (uv != 0) {
+        close(fd);
+    } else {
+        uv = uv_read_start((uv_stream_t *)&out->pipe, on_output_alloc, on_output_read);
     }
-    uv_read_start((uv_stream_t *)&out->pipe, on_output_alloc, on_output_read);
+    if (uv != 0) {
+        output_close(out);
+    }
+    return uv;
 }
 
 static Child *child_new(uv_loop_t *loop, const ChildSpec *spec)
@@ -517,18 +522,25 @@ Err child_start(uv_loop_t *loop, const ChildSpec *spec, Child **out, Fault *faul
         return err;
     }
     child->life_fd = pipes.life[0];
-    output_start(child, 0, pipes.out[0]);
-    output_start(child, 1, pipes.err[0]);
+    uv = output_start(child, 0, pipes.out[0]);
+    int uv_err = output_start(child, 1, pipes.err[0]);
     pipes.life[0] = pipes.out[0] = pipes.err[0] = -1;
     if (spec->channel) {
         child->has_channel = true;
         child->handles++;
         uv_pipe_init(loop, &child->channel, 0);
-        if (uv_pipe_open(&child->channel, pipes.channel[0]) == 0) {
-            pipes.channel[0] = -1;
-        }
+        int opened = uv_pipe_open(&child->channel, pipes.channel[0]);
+        pipes.channel[0] = opened == 0 ? -1 : pipes.channel[0];
+        uv = uv ? uv : opened;
     }
     pipes_close(&pipes);
+    uv = uv ? uv : uv_err;
+    if (uv) { /* a child that cannot be heard or told anything is none */
+        child_free(child);
+        return fault_set(fault, ERR_IO, "raise the limit of open files (ulimit -n)",
+                         "%s was started, but its pipes cannot be used: %s; it is ended",
+                         spec->name, uv_strerror(uv));
+    }
     *out = child;
     return ERR_OK;
 }

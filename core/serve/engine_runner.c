@@ -195,13 +195,19 @@ Err runner_new(uv_loop_t *loop, const RunnerConfig *config, Core *core, Runner *
     runner->config = *config;
     runner->core = core;
     runner->faults = (RunnerFaults){{false, -1}, 1.0};
+    int uv = uv_async_init(loop, &runner->async, on_async);
+    if (uv != 0) { /* without it the model thread could tell nobody what it made */
+        core_free(core);
+        free(runner);
+        return fault_set(fault, ERR_IO, "raise the limit of open files (ulimit -n)",
+                         "cannot watch the model thread: %s", uv_strerror(uv));
+    }
+    runner->async.data = runner;
     core_stats(core, &runner->stats);
     pthread_mutex_init(&runner->lock, NULL);
     pthread_cond_init(&runner->wake, NULL);
     uv_timer_init(loop, &runner->timer);
     runner->timer.data = runner;
-    uv_async_init(loop, &runner->async, on_async);
-    runner->async.data = runner;
     if (config->thread) {
         int status = pthread_create(&runner->thread, NULL, model_thread, runner);
         if (status != 0) {

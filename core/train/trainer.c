@@ -496,7 +496,12 @@ Err trainer_start(uv_loop_t *loop, const char *const *command, const TrainerConf
     trainer->pid = child_pid(trainer->child);
     uv_stream_t *channel = child_channel(trainer->child);
     channel->data = trainer;
-    uv_read_start(channel, on_channel_alloc, on_channel_read);
+    int uv = uv_read_start(channel, on_channel_alloc, on_channel_read);
+    if (uv != 0) {
+        trainer_free(trainer);
+        return fault_set(fault, ERR_IO, NULL, "the trainer's channel cannot be read: %s",
+                         uv_strerror(uv));
+    }
     greet(trainer, config);
     *out = trainer;
     return ERR_OK;
