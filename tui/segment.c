@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 void segment_add(SegmentLine *line, int drop, Role role, const char *format, ...)
 {
@@ -57,14 +58,20 @@ int segment_draw(const Draw *d, int y, int w, int gap, const SegmentLine *line)
 
 Draw plain_frame(const Draw *d, const char *title, const char *right, bool focused)
 {
-    Str tail = str_from(right);
-    int right_w = surface_text_width(d->surface, tail);
+    char shorter[96]; /* where all of it does not fit, what stands before the first wide gap */
     for (int x = 0; x < d->r.w; x++) {
         draw_glyph(d, x, 0, focused ? ROLE_TITLE : ROLE_BORDER,
                    focused ? GLYPH_LINE_FOCUS : GLYPH_LINE);
     }
     Draw name = draw_sub(d, 2, 0, d->r.w - 4, 1);
     int used = draw_f(&name, 0, 0, focused ? ROLE_TITLE : ROLE_TAB, " %s ", title);
+    int right_w = surface_text_width(d->surface, str_from(right));
+    const char *gap = right ? strstr(right, "  ") : NULL;
+    if (gap && used + right_w + 8 >= d->r.w) {
+        (void)str_format(shorter, sizeof shorter, "%.*s", (int)(gap - right), right);
+        right = shorter;
+        right_w = surface_text_width(d->surface, str_from(right));
+    }
     if (right_w > 0 && used + right_w + 8 < d->r.w) {
         draw_f(d, d->r.w - right_w - 4, 0, ROLE_DIM, " %s ", right);
     }

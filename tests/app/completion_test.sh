@@ -46,6 +46,8 @@ END
     }
     mkdir "$T/folder" && : >"$T/run 1.db"
     asks "demo" rolltop de
+    asks "run 1.db" rolltop snapshot run
+    asks "--batch" rolltop top --b
     asks "--engines --engine-faults" rolltop demo --e
     asks "--rollout-temperature" rolltop run --rollout-te
     asks "run 1.db" rolltop replay run

@@ -44,6 +44,7 @@ refuses query "$T/run.db" steps
 refuses query "$T/run.db" steps --json
 refuses policies "$T/run.db"
 refuses replay "$T/run.db"
+refuses demo --incident
 refuses snapshot "$T/run.db"
 refuses snapshot "$T/run.db" --json
 refuses top --batch "$T/run.db"
@@ -110,6 +111,8 @@ says() { # STATUS WORDS COMMAND…
 }
 says 2 "there is no log" snapshot "$T/none.db"
 says 2 "no run is alive" snapshot
+says 0 "replay of" demo --incident
+says 2 "takes no other flag" demo --incident --seed 3
 says 2 "wants --batch" top "$T/run.db"
 says 2 "-n wants a whole number" top --batch "$T/run.db" -n many
 says 2 "-d is given twice" top --batch -d 1 -d 2

@@ -70,13 +70,13 @@ static bool shows(const char *words)
 }
 
 /* Each key is one that the screen before it names. */
-static void a_newcomer_finds_the_sample(int w, int h)
+static void a_newcomer_finds_the_sample(int w, int h, const char *first_hint)
 {
     Player *p = &player;
     char words[64];
     player_size(p, w, h, false);
     player_go(p, p->snap.run.last_us);
-    CHECK(shows("{ goes to the one before"));
+    CHECK(shows(first_hint));
     player_keys(p, "{");
     CHECK(shows("[W] eng-02 TAIL"));
     CHECK(shows("! shows it"));
@@ -97,9 +97,10 @@ static void a_newcomer_finds_the_sample(int w, int h)
 
 static void within_six_keys(void)
 {
-    a_newcomer_finds_the_sample(80, 24);
-    a_newcomer_finds_the_sample(120, 40);
-    a_newcomer_finds_the_sample(200, 60);
+    a_newcomer_finds_the_sample(60, 16, "{}Alert"); /* two header lines: the footer says it */
+    a_newcomer_finds_the_sample(80, 24, "{ goes to the one before");
+    a_newcomer_finds_the_sample(120, 40, "{ goes to the one before");
+    a_newcomer_finds_the_sample(200, 60, "{ goes to the one before");
 }
 
 /* Straight at the trouble: the pages of alert, sample and engine, as golden screens. */
