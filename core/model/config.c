@@ -150,38 +150,56 @@ static void config_read_numbers(ConfigReader *reader, ModelConfig *out)
     }
 }
 
-static void config_add_eos(ModelConfig *out, const cJSON *item)
+/* A token of the vocabulary; -1 for null and for nothing. Another id could never be drawn: an answer
+ * that was to end with it would run on to its length. */
+static int config_token(ConfigReader *reader, const char *key, const cJSON *item, int vocab)
 {
-    if (!cJSON_IsNumber(item) || item->valuedouble < 0 || item->valuedouble >= out->vocab) {
-        return; /* an id outside the vocabulary can never be drawn */
+    const double id = cJSON_IsNumber(item) ? item->valuedouble : -1.0;
+    if (item == NULL || cJSON_IsNull(item)) {
+        return -1;
     }
-    const int id = (int)item->valuedouble;
+    if (!(id >= 0 && id < vocab) || id != floor(id)) {
+        char what[96];
+        (void)str_format(what, sizeof what, "is no token of a vocabulary of %d; write one, or null",
+                         vocab);
+        config_bad(reader, ERR_FORMAT, key, what);
+        return -1;
+    }
+    return (int)id;
+}
+
+static void config_add_eos(ConfigReader *reader, ModelConfig *out, const cJSON *item)
+{
+    const int id = config_token(reader, "eos_token_id", item, out->vocab);
+    if (id < 0) {
+        return;
+    }
     for (int i = 0; i < out->eos_count; i++) {
         if (out->eos[i] == id) {
             return;
         }
     }
-    if (out->eos_count < MODEL_EOS_MAX) {
-        out->eos[out->eos_count++] = id;
+    if (out->eos_count == MODEL_EOS_MAX) {
+        config_bad(reader, ERR_LIMIT, "eos_token_id", "lists more tokens than are taken (8)");
+        return;
     }
+    out->eos[out->eos_count++] = id;
 }
 
-static void config_read_ids(const cJSON *root, ModelConfig *out)
+static void config_read_ids(ConfigReader *reader, ModelConfig *out)
 {
-    const cJSON *eos = json_get(root, "eos_token_id");
+    const cJSON *eos = json_get(reader->root, "eos_token_id");
     if (cJSON_IsArray(eos)) {
         const cJSON *item;
         cJSON_ArrayForEach(item, eos)
         {
-            config_add_eos(out, item);
+            config_add_eos(reader, out, item);
         }
     } else {
-        config_add_eos(out, eos);
+        config_add_eos(reader, out, eos);
     }
-    const int64_t bos = json_i64(root, "bos_token_id", -1);
-    if (out->bos < 0 && bos >= 0 && bos < out->vocab) {
-        out->bos = (int)bos;
-    }
+    const cJSON *bos = json_get(reader->root, "bos_token_id");
+    out->bos = out->bos >= 0 ? out->bos : config_token(reader, "bos_token_id", bos, out->vocab);
 }
 
 static Err config_parse(const char *path, cJSON **out, Fault *fault)
@@ -219,11 +237,15 @@ Err model_config_load(const char *dir, ModelConfig *out, Fault *fault)
     if (err != ERR_OK) {
         goto done;
     }
-    config_read_ids(root, out);
-    if (fs_exists(more)) {
+    config_read_ids(&reader, out);
+    err = reader.err;
+    if (err == ERR_OK && fs_exists(more)) {
         err = config_parse(more, &generation, fault);
+        reader.root = generation;
+        reader.path = more;
         if (err == ERR_OK) {
-            config_read_ids(generation, out);
+            config_read_ids(&reader, out);
+            err = reader.err;
         }
     }
 done:

@@ -48,7 +48,7 @@ static void llama_defaults(void)
 {
     ModelConfig config;
     CHECK_I64(load("{\"model_type\":\"llama\"," SIZES ",\"torch_dtype\":\"bfloat16\","
-                   "\"eos_token_id\":[2,5,9999]}",
+                   "\"eos_token_id\":[2,5,null,2]}",
                    &config, NULL),
               ERR_OK);
     CHECK_I64(config.arch, MODEL_LLAMA);
@@ -57,7 +57,7 @@ static void llama_defaults(void)
     CHECK_NEAR(config.rope_theta, 10000.0, 0);
     CHECK_I64(config.dtype, MODEL_BF16);
     CHECK_I64(config.bos, -1);
-    CHECK_I64(config.eos_count, 2); /* 9999 is outside the vocabulary */
+    CHECK_I64(config.eos_count, 2);
     CHECK_I64(model_tensor_count(&config), 2 + 1 + 2 * 9);
     CHECK_I64(layout_layer(&config, 1, LT_Q_NORM), -1);
     ModelTensorSpec spec;
@@ -143,6 +143,18 @@ static void refuses_by_name(void)
         {"{\"model_type\":\"llama\",\"num_hidden_layers\":1e12}", ERR_FORMAT,
          "num_hidden_layers"},
         {"{\"model_type\":\"llama\",\"num_hidden_layers\":2.5}", ERR_FORMAT, "num_hidden_layers"},
+        {"{\"model_type\":\"llama\"," SIZES ",\"eos_token_id\":9999}", ERR_FORMAT,
+         "config.json: \"eos_token_id\" is no token of a vocabulary of"},
+        {"{\"model_type\":\"llama\"," SIZES ",\"eos_token_id\":[2,-1]}", ERR_FORMAT,
+         "eos_token_id"},
+        {"{\"model_type\":\"llama\"," SIZES ",\"eos_token_id\":2.5}", ERR_FORMAT,
+         "eos_token_id"},
+        {"{\"model_type\":\"llama\"," SIZES ",\"eos_token_id\":\"</s>\"}", ERR_FORMAT,
+         "eos_token_id"},
+        {"{\"model_type\":\"llama\"," SIZES ",\"eos_token_id\":[1,2,3,4,5,6,7,8,9]}",
+         ERR_LIMIT, "eos_token_id"},
+        {"{\"model_type\":\"llama\"," SIZES ",\"bos_token_id\":9999}", ERR_FORMAT,
+         "bos_token_id"},
         {"[1]", ERR_FORMAT, "config.json"},
         {"{", ERR_FORMAT, "config.json"},
     };
@@ -158,6 +170,15 @@ static void refuses_by_name(void)
     Fault fault = {0};
     CHECK(model_config_load("/nonexistent-rolltop", &config, &fault) != ERR_OK);
     CHECK(strstr(fault.sentence, "/nonexistent-rolltop") != NULL);
+    /* The same in the file that adds to it. */
+    char *path = fs_join(dir, "generation_config.json");
+    static const char more[] = "{\"eos_token_id\":9999}";
+    fault_clear(&fault);
+    CHECK_I64(fs_write_atomic(path, more, strlen(more), NULL), ERR_OK);
+    CHECK_I64(load("{\"model_type\":\"llama\"," SIZES "}", &config, &fault), ERR_FORMAT);
+    CHECK(strstr(fault.sentence, path) != NULL);
+    CHECK_I64(remove(path), 0);
+    free(path);
 }
 
 int main(void)
