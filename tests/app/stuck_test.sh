@@ -1,5 +1,6 @@
 # An engine whose scheduler stands still in mid-rollout while its HTTP server is well: it is seen, gets
-# no more work while another serves, what it held is generated elsewhere, and no sample is lost.
+# no more work while another serves, serves again when it goes on; killed, what it held is generated
+# elsewhere. No sample is lost.
 set -u
 R=${ROLLTOP:?}
 . "$(dirname "$0")/fleet.sh"
@@ -7,7 +8,7 @@ R=${ROLLTOP:?}
 engine a 127.0.0.1 0 --faults || { fail "engine a starts"; exit 1; }
 A=127.0.0.1:$port
 engine b 127.0.0.1 0 --faults || { fail "engine b starts"; exit 1; }
-B=127.0.0.1:$port
+B=127.0.0.1:$port b=$pid
 fault() { "$H" post "$1" /_fault "$2" >/dev/null || fail "the fault $2 is taken"; }
 for e in "$A" "$B"; do # each rollout takes some seconds
     fault "$e" '{"kind":"nostop"}'
@@ -17,13 +18,23 @@ run stuck.db --rollout-external-engine-addrs "$A" "$B" --probe-stuck-ms 2000 \
     --rollout-batch-size 4 --n-samples-per-prompt 4 --rollout-max-response-len 48
 generates() { status | grep -q '"phase":"generate"'; }
 updates() { status | grep -q '"phase":"sync"'; }
-wait_for 60 updates
-wait_for 60 generates || fail "a rollout is under way"
-fault "$B" '{"kind":"freeze"}'
-wait_for 60 state "$B" stuck || fail "a stuck engine is seen"
-serves "$B" && fail "it gets no work"
-goes_on "a stuck engine"
+freeze() { # in mid-rollout: an update that waits for it would be another test
+    wait_for 60 updates
+    wait_for 60 generates || fail "a rollout is under way"
+    fault "$B" '{"kind":"freeze"}'
+    wait_for 60 state "$B" stuck || fail "a stuck engine is seen"
+    serves "$B" && fail "it gets no work"
+}
+freeze
 fault "$B" '{"kind":"clear"}'
+for e in "$A" "$B"; do
+    fault "$e" '{"kind":"nostop"}'
+    fault "$e" '{"kind":"slow","f":0.01}'
+done
+wait_for 60 serves "$B" || fail "it serves again"
 goes_on "its recovery"
+freeze
+kill -9 "$b"
+goes_on "a stuck engine that is killed"
 end_run 16
 exit $failed
