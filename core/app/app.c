@@ -91,7 +91,7 @@ int app_output_end(int status)
     if (status == APP_OK && why != EPIPE) {
         fault_print(&fault);
     }
-    return status == APP_OK ? APP_FAILED : status;
+    return status == APP_OK || status == APP_USAGE ? APP_FAILED : status;
 }
 
 char *app_program(void)

@@ -78,8 +78,9 @@ const char *const *cmd_log_verbs(size_t *count);
 
 /* Prints the fault as the one shape of errors and gives the status for it. */
 int app_fail(const Fault *fault, int status);
-/* At the end of the program: what stdio still holds goes out. A status of 0 becomes APP_FAILED when
- * anything of the output could not be written, said on stderr unless its reader has gone. */
+/* At the end of the program: what stdio still holds goes out. APP_OK and APP_USAGE become
+ * APP_FAILED when anything of the output could not be written; said on stderr, if the subcommand
+ * has not, unless its reader has gone. */
 int app_output_end(int status);
 /* This binary's path, malloc'ed. */
 char *app_program(void);

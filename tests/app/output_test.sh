@@ -23,10 +23,14 @@ fail() {
 
 refuses() { # WORDS of the command line
     if [ -c /dev/full ]; then
-        timeout 60 "$R" "$@" >/dev/full 2>"$T/err" </dev/null && fail "rolltop $*: 0 on a full disk"
+        timeout 60 "$R" "$@" >/dev/full 2>"$T/err" </dev/null
+        got=$?
+        [ $got -eq 3 ] || fail "rolltop $*: status $got on a full disk"
         grep -q "cannot write\|could not be written" "$T/err" || fail "rolltop $*: $(cat "$T/err")"
     fi
-    timeout 60 "$R" "$@" >&- 2>"$T/err" </dev/null && fail "rolltop $*: 0 with stdout closed"
+    timeout 60 "$R" "$@" >&- 2>"$T/err" </dev/null
+    got=$?
+    [ $got -eq 3 ] || fail "rolltop $*: status $got with stdout closed"
     grep -q "cannot write\|could not be written" "$T/err" || fail "rolltop $*: $(cat "$T/err")"
 }
 for sub in $("$R" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p'); do
