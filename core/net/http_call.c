@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/net/http_plain.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ enum {
 
 /* ---- what curl brings --------------------------------------------------------------------- */
 
-static void call_saw_bytes(HttpCall *call)
+void http_call_saw_bytes(HttpCall *call)
 {
     call->last_ms = uv_now(call->client->loop);
     if (!call->first_us) {
@@ -32,7 +33,7 @@ static size_t on_curl_header(char *bytes, size_t size, size_t count, void *user)
 {
     HttpCall *call = user;
     size_t n = size * count;
-    call_saw_bytes(call);
+    http_call_saw_bytes(call);
     if (n >= 5 && memcmp(bytes, "HTTP/", 5) == 0) {
         text_clear(&call->headers); /* an interim reply (100) came before */
         call->head_whole = false;
@@ -56,7 +57,7 @@ static size_t on_curl_body(char *bytes, size_t size, size_t count, void *user)
 {
     HttpCall *call = user;
     size_t n = size * count;
-    call_saw_bytes(call);
+    http_call_saw_bytes(call);
     if (call->queued_end || call->forced != HTTP_END_OK) {
         return 0;
     }
@@ -248,12 +249,15 @@ void http_call_finish(HttpCall *call, HttpEnd end)
     HttpClient *client = call->client;
     call->done = true;
     HttpResult result = {.end = end, .status = http_call_status(call)};
-    long connects = 0;
-    curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
+    long connects = call->fresh ? 1 : 0;
+    if (call->easy) {
+        curl_easy_getinfo(call->easy, CURLINFO_NUM_CONNECTS, &connects);
+    }
     result.fresh = connects > 0;
     if (call->added) {
         curl_multi_remove_handle(client->multi, call->easy);
     }
+    http_plain_release(call);
     int64_t now_us = clock_mono_us();
     result.body = text_str(&call->collected);
     result.headers = text_str(&call->headers);
@@ -267,7 +271,9 @@ void http_call_finish(HttpCall *call, HttpEnd end)
     http_client_enter(client);
     call->spec.on_done(call, &result, call->spec.user);
     client->depth--; /* a free from inside takes effect when the outermost turn ends */
-    release_easy(client, call->easy);
+    if (call->easy) {
+        release_easy(client, call->easy);
+    }
     curl_slist_free_all(call->header_lines);
     text_free(&call->collected);
     text_free(&call->headers);
@@ -542,10 +548,6 @@ static void take_spec(HttpClient *client, HttpCall *call, const HttpRequestSpec 
     const HttpClientConfig *config = &client->config;
     call->client = client;
     call->url = xstrdup(spec->url);
-    if (spec->body.n > 0) {
-        call->body = xcalloc(1, spec->body.n);
-        memcpy(call->body, spec->body.p, spec->body.n);
-    }
     call->spec = *spec;
     call->spec.url = call->url;
     call->spec.connect_ms = spec->connect_ms ? spec->connect_ms : config->connect_ms;
@@ -556,50 +558,27 @@ static void take_spec(HttpClient *client, HttpCall *call, const HttpRequestSpec 
     text_init(&call->headers, HTTP_HEADERS_MAX);
 }
 
-Err http_start(HttpClient *client, const HttpRequestSpec *spec, HttpCall **out, Fault *fault)
+static Err take_easy(HttpClient *client, HttpCall *call, bool loopback, Fault *fault)
 {
-    bool loopback = false;
-    if (out) {
-        *out = NULL;
-    }
-    if (client->freeing) {
-        return fault_set(fault, ERR_STATE, NULL, "the HTTP client is closing");
-    }
-    if (client->call_count >= HTTP_CALLS_MAX) {
-        return fault_set(fault, ERR_LIMIT, "lower the concurrency",
-                         "%d HTTP calls are in flight already", HTTP_CALLS_MAX);
-    }
-    Err err = check_url(spec->url, &loopback, fault);
-    if (err) {
-        return err;
-    }
-    HttpCall *call = xcalloc(1, sizeof *call);
-    take_spec(client, call, spec);
-    err = build_headers(call, spec, fault);
+    const HttpRequestSpec *spec = &call->spec;
     call->easy = client->spare_count > 0 ? client->spare[--client->spare_count]
                                          : curl_easy_init();
-    if (!err && !call->easy) {
-        err = fault_set(fault, ERR_MEMORY, NULL, "libcurl gave no handle");
+    if (!call->easy) {
+        return fault_set(fault, ERR_MEMORY, NULL, "libcurl gave no handle");
     }
-    if (err) {
-        curl_slist_free_all(call->header_lines);
-        if (call->easy) {
-            release_easy(client, call->easy);
-        }
-        free(call->url);
-        free(call->body);
-        free(call);
-        return err;
+    if (spec->body.n > 0) {
+        call->body = xcalloc(1, spec->body.n);
+        memcpy(call->body, spec->body.p, spec->body.n);
     }
     set_options(call, spec, loopback);
-    link_call(client, call);
-    uv_update_time(client->loop);
-    call->start_us = clock_mono_us();
-    call->start_ms = call->last_ms = uv_now(client->loop);
-    HttpEnd none = HTTP_END_OK;
-    arm_timer(call, call_deadline(call, call->start_ms, &none));
+    return ERR_OK;
+}
+
+/* curl may be running further up the stack, and must not be entered again. */
+static void give_to_curl(HttpClient *client, HttpCall *call)
+{
     call->queue_next = NULL;
-    if (client->depth > 0) { /* maybe inside curl */
+    if (client->depth > 0) {
         HttpCall **at = &client->starting;
         while (*at) {
             at = &(*at)->queue_next;
@@ -609,6 +588,60 @@ Err http_start(HttpClient *client, const HttpRequestSpec *spec, HttpCall **out, 
     } else {
         add_to_curl(call);
     }
+}
+
+static Err check_start(const HttpClient *client, Fault *fault)
+{
+    if (client->freeing) {
+        return fault_set(fault, ERR_STATE, NULL, "the HTTP client is closing");
+    }
+    if (client->call_count >= HTTP_CALLS_MAX) {
+        return fault_set(fault, ERR_LIMIT, "lower the concurrency",
+                         "%d HTTP calls are in flight already", HTTP_CALLS_MAX);
+    }
+    return ERR_OK;
+}
+
+Err http_start(HttpClient *client, const HttpRequestSpec *spec, HttpCall **out, Fault *fault)
+{
+    HttpPlainTarget target;
+    bool loopback = false;
+    if (out) {
+        *out = NULL;
+    }
+    Err err = check_start(client, fault);
+    if (err) {
+        return err;
+    }
+    const bool plain = http_plain_takes(spec, &target);
+    err = plain ? ERR_OK : check_url(spec->url, &loopback, fault);
+    if (err) {
+        return err;
+    }
+    HttpCall *call = xcalloc(1, sizeof *call);
+    take_spec(client, call, spec);
+    err = build_headers(call, spec, fault);
+    if (!err && !plain) {
+        err = take_easy(client, call, loopback, fault);
+    }
+    if (err) {
+        curl_slist_free_all(call->header_lines);
+        free(call->url);
+        free(call);
+        return err;
+    }
+    link_call(client, call);
+    uv_update_time(client->loop);
+    call->start_us = clock_mono_us();
+    call->start_ms = call->last_ms = uv_now(client->loop);
+    HttpEnd none = HTTP_END_OK;
+    arm_timer(call, call_deadline(call, call->start_ms, &none));
+    if (plain) {
+        http_plain_start(call, &target);
+    } else {
+        give_to_curl(client, call);
+    }
+    call->spec.body = (Str){NULL, 0}; /* the caller's */
     if (out) {
         *out = call;
     }
@@ -637,6 +670,9 @@ void http_call_cancel(HttpCall *call)
 
 int http_call_status(const HttpCall *call)
 {
+    if (!call->easy) {
+        return call->status;
+    }
     long status = 0;
     curl_easy_getinfo(call->easy, CURLINFO_RESPONSE_CODE, &status);
     return (int)status;

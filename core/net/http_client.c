@@ -1,9 +1,9 @@
 /* HTTP client: curl's multi_socket interface on a libuv loop.
  *
  * curl does sockets, TLS, HTTP framing and the connection pool; the bounds of a call are ours
- * (http_call.c).
+ * (http_call.c). Streams over plain HTTP to a numeric address do without it (http_plain.c).
  *
- * curl's sockets stand in an epoll set of our own that libuv watches as one descriptor: one turn
+ * All sockets stand in an epoll set of our own that libuv watches as one descriptor: one turn
  * takes everything that is ready, and while many streams are busy the next look waits a few
  * milliseconds, so that a wake-up and a read carry several tokens (tests/bench/sse_cpu.c).
  *
@@ -13,6 +13,7 @@
 
 #include "core/base/mem.h"
 #include "core/net/http_local.h"
+#include "core/net/http_plain.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -94,12 +95,21 @@ static int take_ready(HttpClient *client)
 {
     struct epoll_event events[HTTP_BATCH];
     int n = epoll_wait(client->epoll_fd, events, HTTP_BATCH, 0);
+    client->taking = true;
     for (int i = 0; i < n && !client->gone; i++) {
+        if ((events[i].data.u64 & 1) == 0) {
+            http_client_enter(client);
+            http_plain_ready(events[i].data.ptr, events[i].events);
+            http_client_leave(client);
+            continue;
+        }
         int flags = events[i].events & (EPOLLIN | EPOLLHUP) ? CURL_CSELECT_IN : 0;
         flags |= events[i].events & EPOLLOUT ? CURL_CSELECT_OUT : 0;
         flags |= events[i].events & EPOLLERR ? CURL_CSELECT_ERR : 0;
-        run_curl(client, events[i].data.fd, flags);
+        run_curl(client, (curl_socket_t)(events[i].data.u64 >> 1), flags);
     }
+    client->taking = false;
+    http_plain_sweep(client);
     return n;
 }
 
@@ -127,6 +137,14 @@ static void watch_set(HttpClient *client)
     }
 }
 
+void http_client_watched(HttpClient *client, int change)
+{
+    client->watched += change;
+    if (!client->gone && client->watched <= 1) {
+        watch_set(client);
+    }
+}
+
 static void on_gathered(uv_timer_t *timer)
 {
     HttpClient *client = timer->data;
@@ -144,12 +162,12 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *user, vo
 {
     (void)easy;
     HttpClient *client = user;
-    struct epoll_event event = {.data.fd = fd};
+    struct epoll_event event = {.data.u64 = (uint64_t)fd << 1 | 1};
     if (what == CURL_POLL_REMOVE) {
         if (socket_user) {
             curl_multi_assign(client->multi, fd, NULL);
             epoll_ctl(client->epoll_fd, EPOLL_CTL_DEL, fd, &event);
-            client->watched--;
+            http_client_watched(client, -1);
         }
     } else {
         event.events |= what & CURL_POLL_IN ? EPOLLIN : 0u;
@@ -159,12 +177,9 @@ static int on_curl_socket(CURL *easy, curl_socket_t fd, int what, void *user, vo
             return -1;
         }
         if (!socket_user) {
-            client->watched++;
+            http_client_watched(client, 1);
             curl_multi_assign(client->multi, fd, client);
         }
-    }
-    if (!client->gone && client->watched <= 1) {
-        watch_set(client);
     }
     return 0;
 }
@@ -260,6 +275,7 @@ static void client_close(HttpClient *client)
         curl_easy_cleanup(client->spare[i]);
     }
     client->spare_count = 0;
+    http_plain_pool_free(client);
     curl_multi_cleanup(client->multi);
     uv_close((uv_handle_t *)&client->curl_timer, on_client_handle_closed);
     uv_close((uv_handle_t *)&client->queue_timer, on_client_handle_closed);

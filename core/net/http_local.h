@@ -1,5 +1,5 @@
-/* Private to the HTTP client: what http_client.c (curl's multi interface on libuv) and
- * http_call.c (one call from start to end) share. */
+/* Private to the HTTP client: what http_client.c (curl's multi interface on libuv), http_call.c
+ * (one call from start to end) and http_plain.c (streams without curl) share. */
 #ifndef ROLLTOP_NET_HTTP_LOCAL_H
 #define ROLLTOP_NET_HTTP_LOCAL_H
 
@@ -7,13 +7,17 @@
 
 #include <curl/curl.h>
 
-enum { HTTP_SPARE_HANDLES = 128 };
+enum { HTTP_SPARE_HANDLES = 128, HTTP_PLAIN_BUCKETS = 256 };
+
+typedef struct HttpPlainConn HttpPlainConn; /* http_plain.c: a connection without curl */
 
 struct HttpCall {
     HttpClient *client;
     HttpCall *prev, *next;         /* in client->calls */
     HttpCall *queue_next;          /* in client->starting or client->ending */
-    CURL *easy;
+    CURL *easy;                    /* NULL: plain, and then `plain` while it has a connection */
+    HttpPlainConn *plain;
+    int status;                    /* of a plain one */
     struct curl_slist *header_lines;
     char *url, *body;
     HttpRequestSpec spec;          /* pointers in it that we use later are our copies */
@@ -26,6 +30,7 @@ struct HttpCall {
     HttpEnd forced;                /* decided by us before curl saw an end; OK: none */
     int sends;                     /* times the request was put on a connection */
     bool added, queued_end, done, connected;
+    bool fresh; /* a plain one opened its connection */
     bool head_whole; /* the blank line behind the headers came; curl calls it a success if not */
     char words[CURL_ERROR_SIZE];
 };
@@ -36,12 +41,16 @@ struct HttpClient {
     CURLM *multi;
     uv_timer_t curl_timer, queue_timer, gather_timer;
     uv_poll_t poll; /* of epoll_fd */
-    int epoll_fd;
-    int watched;    /* sockets in it */
+    int epoll_fd;   /* curl's sockets as fd * 2 + 1, plain connections as their address */
+    int watched;    /* sockets in it that a call waits for */
     bool gathering;
     HttpCall *calls, *starting, *ending;
     CURL *spare[HTTP_SPARE_HANDLES];
     int spare_count, call_count;
+    HttpPlainConn *kept[HTTP_PLAIN_BUCKETS], *swept;
+    int kept_count;
+    bool taking;       /* a batch of ready sockets is being worked through */
+    char *read_buffer; /* of plain connections */
     int handles;  /* uv handles whose close callback has not run */
     int depth;    /* inside curl or a callback of the user */
     bool freeing, gone;
@@ -51,9 +60,12 @@ struct HttpClient {
  * http_client_free that came from inside. */
 void http_client_enter(HttpClient *client);
 void http_client_leave(HttpClient *client);
+/* That many more sockets, or less, are waited for. */
+void http_client_watched(HttpClient *client, int change);
 /* A uv handle's close callback ran. */
 void http_client_handle_gone(HttpClient *client);
 
+void http_call_saw_bytes(HttpCall *call);
 /* Tells the user, gives everything back; the call is freed when its timer has closed. */
 void http_call_finish(HttpCall *call, HttpEnd end);
 void http_calls_finish_ready(HttpClient *client); /* those that curl reports as done */

@@ -25,6 +25,7 @@ static HttpClient *client;
 static RawServer server;
 static char *url_storage[64];
 static int url_count;
+static bool in_pieces; /* bodies are taken in pieces: then no curl is below (http_plain.h) */
 
 static bool endless(int fd, const char *piece, long gap_ms)
 {
@@ -171,14 +172,16 @@ static void on_done(HttpCall *call, const HttpResult *result, void *user)
 static const char *path(const char *p)
 {
     char *url = xasprintf("http://127.0.0.1:%d%s", server.port, p);
-    url_storage[url_count++ % 64] = url; /* a handful a test; freed at the end */
+    free(url_storage[url_count % 64]); /* a handful a test: that one is long done with */
+    url_storage[url_count++ % 64] = url;
     return url;
 }
 
 static HttpRequestSpec get(const char *p, Done *done)
 {
     *done = (Done){.client = client};
-    return (HttpRequestSpec){.method = "GET", .url = path(p), .on_done = on_done, .user = done};
+    return (HttpRequestSpec){.method = "GET", .url = path(p), .on_done = on_done, .user = done,
+                             .on_body = in_pieces ? on_body : NULL};
 }
 
 static void run(const HttpRequestSpec *spec)
@@ -372,11 +375,13 @@ static void a_stale_connection_is_tried_again_only_if_harmless(void)
         spec = get("/stale", &done);
         run(&spec);
     }
-    spec = get("/stale", &done);
-    spec.idempotent = true;
-    run(&spec);
-    CHECK_I64(done.end, HTTP_END_OK);
-    CHECK(strstr(done.body, " 1") != NULL); /* first request of a new connection */
+    if (!in_pieces) { /* what may be sent twice is always curl's, with connections of its own */
+        spec = get("/stale", &done);
+        spec.idempotent = true;
+        run(&spec);
+        CHECK_I64(done.end, HTTP_END_OK);
+        CHECK(strstr(done.body, " 1") != NULL); /* first request of a new connection */
+    }
     spec = get("/stale", &done);
     spec.method = "POST";
     spec.body = STR("{}");
@@ -514,18 +519,22 @@ int main(void)
     Fault fault = {0};
     HttpClientConfig config = {.connect_ms = 2000, .silence_ms = 2000, .total_ms = 4000};
     CHECK_I64(http_client_new(&loop, &config, &client, &fault), ERR_OK);
-    RUN(whole_replies);
-    RUN(what_is_sent);
-    RUN(a_proxy_of_the_environment_is_not_for_loopback);
-    RUN(retry_after_is_read);
-    RUN(every_failure_has_its_own_end);
-    RUN(nobody_there);
-    RUN(a_stale_connection_is_tried_again_only_if_harmless);
-    RUN(connections_are_kept);
-    RUN(streams_and_cancels);
-    RUN(wrong_arguments_are_refused_before_anything_is_sent);
-    RUN(many_at_once);
-    RUN(freeing_ends_every_call);
+    for (int i = 0; i < 2; i++) {
+        in_pieces = i == 1;
+        puts(in_pieces ? "in pieces:" : "whole:");
+        RUN(whole_replies);
+        RUN(what_is_sent);
+        RUN(a_proxy_of_the_environment_is_not_for_loopback);
+        RUN(retry_after_is_read);
+        RUN(every_failure_has_its_own_end);
+        RUN(nobody_there);
+        RUN(a_stale_connection_is_tried_again_only_if_harmless);
+        RUN(connections_are_kept);
+        RUN(streams_and_cancels);
+        RUN(wrong_arguments_are_refused_before_anything_is_sent);
+        RUN(many_at_once);
+        RUN(freeing_ends_every_call);
+    }
     http_client_free(client);
     uv_run(&loop, UV_RUN_DEFAULT);
     CHECK_I64(uv_loop_close(&loop), 0);
