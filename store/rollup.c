@@ -365,8 +365,8 @@ Err rollup_series(Db *db, const char *name, int64_t *out, Fault *fault)
     if (rc == SQLITE_ROW) {
         *out = sqlite3_column_int64(stmt, 0);
     }
-    Err err = rc == SQLITE_ROW || rc == SQLITE_DONE ? ERR_OK
-                                                    : db_fault(db, fault, "cannot read the log");
+    bool over = rc == SQLITE_ROW || rc == SQLITE_DONE || db_tolerate(db, rc);
+    Err err = over ? ERR_OK : db_fault(db, fault, "cannot read the log");
     sqlite3_reset(stmt);
     return err;
 }

@@ -18,7 +18,7 @@
  * it is looked for by doubling steps and then by halving: a few dozen look-ups a hole, whatever its
  * size. Nothing is guessed: a row is copied as it is read or it is lost and counted. */
 
-enum { COMMIT_ROWS = 20000 };
+enum { COMMIT_ROWS = 20000, SAME_KEY_MAX = 65536, HOLES_MAX = 10000 };
 
 typedef struct Walk { /* one table, or one part of it */
     const char *table, *key, *time; /* time: column, "" none */
@@ -28,7 +28,7 @@ typedef struct Walk { /* one table, or one part of it */
     sqlite3_stmt *from_key, *peek, *insert;
     int columns, key_column, time_column;
     int64_t copied, lost, holes;
-    int64_t last_us, last_key;
+    int64_t last_us, last_key, same; /* same: rows in a row with that key */
 } Walk;
 
 typedef struct Salvage {
@@ -222,6 +222,15 @@ static Err note_hole(Salvage *s, Walk *w, bool more, int64_t next, Fault *fault)
     return put_damage(s, w->table, w->last_us, to_us, rows, "unreadable", fault);
 }
 
+/* Keys that do not grow are those of a damaged page that leads back into the tree. */
+static bool goes_on(Walk *w)
+{
+    int64_t key = sqlite3_column_int64(w->from_key, w->key_column);
+    w->same = key == w->last_key && w->last_key != INT64_MIN ? w->same + 1 : 0;
+    return w->numbered ? key > w->last_key || w->last_key == INT64_MIN
+                       : key >= w->last_key && w->same < SAME_KEY_MAX;
+}
+
 static Err walk_table(Salvage *s, Walk *w, Fault *fault)
 {
     int64_t at = INT64_MIN;
@@ -229,15 +238,16 @@ static Err walk_table(Salvage *s, Walk *w, Fault *fault)
     for (bool more = true; more && err == ERR_OK;) {
         sqlite3_bind_int64(w->from_key, 1, at);
         int rc = sqlite3_step(w->from_key);
-        for (; rc == SQLITE_ROW && err == ERR_OK; rc = sqlite3_step(w->from_key)) {
+        while (rc == SQLITE_ROW && err == ERR_OK && goes_on(w)) {
             err = copy_row(s, w, fault);
+            rc = sqlite3_step(w->from_key);
         }
         sqlite3_reset(w->from_key);
         if (rc == SQLITE_DONE || err != ERR_OK) {
             break;
         }
         int64_t next = 0;
-        more = behind_hole(w, w->last_key, &next);
+        more = w->holes < HOLES_MAX && behind_hole(w, w->last_key, &next) && next > w->last_key;
         err = note_hole(s, w, more, next, fault);
         at = next;
     }

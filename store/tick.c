@@ -53,10 +53,11 @@ static Err tick_near(Db *db, const char *sql, int64_t second, int dir, Tick *out
         if (err == ERR_OK) {
             return ERR_OK;
         }
-        if (i + 1 == TRIES || !db_tolerate(db, sqlite3_extended_errcode(db->handle))) {
+        if (!db_tolerate(db, sqlite3_extended_errcode(db->handle))) {
             return fault_set(fault, err, found.hint, "%s", found.sentence);
         }
     }
+    *out = (Tick){0}; /* nothing on that side can be read */
     return ERR_OK;
 }
 

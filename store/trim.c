@@ -65,8 +65,8 @@ Err trim_read(Db *db, Trimmed *out, Fault *fault)
         *out = (Trimmed){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
                          sqlite3_column_int64(stmt, 2)};
     }
-    Err err = rc == SQLITE_ROW || rc == SQLITE_DONE ? ERR_OK
-                                                    : db_fault(db, fault, "cannot read the log");
+    bool over = rc == SQLITE_ROW || rc == SQLITE_DONE || db_tolerate(db, rc);
+    Err err = over ? ERR_OK : db_fault(db, fault, "cannot read the log");
     sqlite3_reset(stmt);
     return err;
 }

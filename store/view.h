@@ -221,10 +221,13 @@ typedef struct BatchRow { /* one sample as it was trained */
     const int32_t *prompt, *tokens;
     size_t prompt_count, token_count;
     const float *logprobs;
+    const SampleSpan *spans;
+    size_t span_count;
 } BatchRow;
 typedef struct BatchView {
     const BatchRow *rows; /* in the order of samples */
     size_t count;
+    int64_t policy; /* the batch's; -1 not known */
 } BatchView;
 /* What the step was trained on when it was done last. ERR_NOT_FOUND: it was not done to its end,
  * or its samples are not whole in the log any more. */

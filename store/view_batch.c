@@ -10,12 +10,15 @@ static void fill_row(View *view, Arena *arena, sqlite3_stmt *stmt, BatchRow *row
     Str prompt = view_blob(view, arena, stmt, 2);
     Str tokens = view_blob(view, arena, stmt, 3);
     Str logprobs = view_blob(view, arena, stmt, 4);
+    Str spans = view_blob(view, arena, stmt, 5);
     *row = (BatchRow){.sample = sqlite3_column_int64(stmt, 0),
                       .reward = sqlite3_column_double(stmt, 1),
                       .prompt = (const int32_t *)(const void *)prompt.p,
                       .prompt_count = prompt.n / sizeof(int32_t),
                       .tokens = (const int32_t *)(const void *)tokens.p,
-                      .token_count = tokens.n / sizeof(int32_t)};
+                      .token_count = tokens.n / sizeof(int32_t),
+                      .spans = (const SampleSpan *)(const void *)spans.p,
+                      .span_count = spans.n / sizeof(SampleSpan)};
     if (logprobs.n == tokens.n) {
         row->logprobs = (const float *)(const void *)logprobs.p;
     }
@@ -29,11 +32,14 @@ static bool is_whole(const BatchRow *row, int64_t sample)
 
 Err view_batch(View *view, int64_t step, Arena *arena, BatchView *out, Fault *fault)
 {
+    static const char policy[] = "SELECT coalesce(policy_version, -1) FROM step WHERE step = ? AND"
+                                 " outcome = 'ok' ORDER BY step_id DESC LIMIT 1";
     static const char size[] = "SELECT samples FROM step WHERE step = ? AND outcome = 'ok'"
                                " ORDER BY step_id DESC LIMIT 1";
     /* Of a rollout that failed and was done again, the samples before have lower numbers. */
     static const char sql[] =
-        "SELECT a.sample_id, a.reward, g.prompt_ids, d.tokens, d.logprobs FROM attempt a"
+        "SELECT a.sample_id, a.reward, g.prompt_ids, d.tokens, d.logprobs, d.spans"
+        " FROM attempt a"
         " JOIN attempt_data d ON d.attempt_id = a.attempt_id"
         " JOIN sample_group g ON g.group_id = a.group_id"
         " WHERE a.step = ? AND a.eval = 0 AND a.fate = ? AND a.reward IS NOT NULL"
@@ -41,6 +47,7 @@ Err view_batch(View *view, int64_t step, Arena *arena, BatchView *out, Fault *fa
     *out = (BatchView){0};
     view_begin(view, 0);
     int64_t want = view_number(view, VIEW_QUERY(view, size, step), 0);
+    int64_t version = view_number(view, VIEW_QUERY(view, policy, step), -1);
     size_t at = want > 0 && want < INT32_MAX ? (size_t)want : 0;
     BatchRow *rows = at > 0 ? view_alloc(view, arena, at, sizeof *rows) : NULL;
     sqlite3_stmt *stmt = VIEW_QUERY(view, sql, step, (int64_t)FATE_ACCEPTED, want);
@@ -59,7 +66,7 @@ Err view_batch(View *view, int64_t step, Arena *arena, BatchView *out, Fault *fa
                         "the log does not hold all samples of step %lld", (long long)step);
     }
     if (!err) {
-        *out = (BatchView){.rows = rows, .count = (size_t)want};
+        *out = (BatchView){.rows = rows, .count = (size_t)want, .policy = version};
     }
     return err;
 }
