@@ -40,6 +40,7 @@ typedef struct EngineAnswer {
     char text[128];          /* CHECKSUM: digest; SERVER_INFO: identity "pid/start"; else message */
     float logprobs[ENGINE_CANARY_MAX]; /* SCORE: of ids[1..]; count in logprob_count */
     int logprob_count;
+    bool paused;             /* SERVER_INFO: it says so; only our engines can */
     int differ;              /* SERVER_INFO: settings that the engine does not run with … */
     char differs[256];       /* … in words */
     bool known_running, known_tokens; /* LOADS and METRICS: which figures came */

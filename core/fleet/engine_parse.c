@@ -146,6 +146,7 @@ static void parse_server_info(const EngineCall *call, const cJSON *tree, const c
                          json_double(startup, "scheduler_e2e", 0));
     }
     a->weight_version = version_of(tree, "weight_version");
+    a->paused = json_bool(tree, "paused", false);
     Text words;
     text_init(&words, sizeof a->differs - 1);
     a->differ = engine_settings_compare(tree, call->settings, call->setting_count, &words);

@@ -26,7 +26,11 @@ typedef struct CheckWork { /* the artifact check runs beside the loop: it reads 
 
 bool sync_own_engine(const Driver *d, int engine)
 {
-    return fleet_engine(d->fleet, engine).identity[0] != '\0'; /* only ours give one */
+    Str start = str_from(fleet_engine(d->fleet, engine).identity);
+    Str pid;
+    int64_t number = 0;
+    /* "PID/START", which only ours say of themselves (engine_parse.c). */
+    return str_split(&start, '/', &pid) && str_to_i64(pid, &number) && str_to_i64(start, &number);
 }
 
 TxnAnswer sync_answer_to(const TxnAction *action, bool ok, const char *detail)
@@ -220,6 +224,34 @@ static void engine_answered(const EngineAnswer *a, void *user)
     free(call);
 }
 
+/* An engine may say that it goes on and stay paused; it would hold every request that it is given.
+ * Ours can be asked. */
+static void continue_checked(const EngineAnswer *a, void *user)
+{
+    EngineAnswer *said = xcalloc(1, sizeof *said);
+    *said = *a;
+    if (a->err == ERR_OK && a->paused) {
+        said->err = fault_set(&said->fault, ERR_STATE, NULL, "it answers that it goes on, and "
+                              "stays paused");
+    }
+    engine_answered(said, user);
+    free(said);
+}
+
+static void continue_answered(const EngineAnswer *a, void *user)
+{
+    SyncCall *call = user;
+    Driver *d = call->job->d;
+    const EngineCall ask = {.kind = ENGINE_SERVER_INFO};
+    EngineAnswer failed = {.err = ERR_STATE};
+    if (a->err != ERR_OK || call->job->over || !sync_own_engine(d, call->action.engine)) {
+        engine_answered(a, call);
+    } else if (fleet_call(d->fleet, call->action.engine, &ask, continue_checked, call,
+                          &failed.fault) != ERR_OK) {
+        engine_answered(&failed, call);
+    }
+}
+
 /* Our own engine scores while it is paused. Others hold every generation request then, the canary
  * too: their score is taken between a continue and a pause; the gate is closed and the engine has
  * no work, only the canary runs. */
@@ -323,7 +355,9 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     *context = (SyncCall){.job = job, .action = *action, .sent_us = clock_mono_us()};
     Fault fault = {0};
     job->calls++;
-    if (fleet_call(d->fleet, action->engine, &call, engine_answered, context, &fault) != ERR_OK) {
+    EngineAnswered on_done =
+        action->kind == TXN_ACT_CONTINUE ? continue_answered : engine_answered;
+    if (fleet_call(d->fleet, action->engine, &call, on_done, context, &fault) != ERR_OK) {
         job->calls--;
         ledger(job, action, false, context->sent_us, fault.sentence);
         TxnAnswer answer = sync_answer_to(action, false, fault.sentence);
