@@ -136,6 +136,9 @@ static void write_json(const Confirm *confirm, const Target *target, const char 
         json_member_string(&json, target->engine > 0 ? "engine" : "part", target->name);
     }
     json_object_end(&json);
+    if (confirm->version > 0) {
+        json_member_i64(&json, "version", confirm->version);
+    }
     json_member_str(&json, "reason", (Str){confirm->reason.text, confirm->reason.n});
     json_member_string(&json, "user", user);
     json_object_end(&json);
@@ -362,26 +365,26 @@ static void set_word(const Snapshot *snap, Confirm *confirm)
     }
 }
 
-static unsigned refuse(Model *model, int64_t now_us, Verb verb, const char *why)
+unsigned act_refuse(Model *model, int64_t now_us, Verb verb, const char *why)
 {
     model_say(model, ROLE_WARN, now_us, "%s is not available: %s", verb_word(verb), why);
     return MODEL_DRAW;
 }
 
-static unsigned open_box(Model *model, const Snapshot *snap, Confirm *confirm, int64_t now_us)
+unsigned act_open(Model *model, const Snapshot *snap, Confirm *confirm, int64_t now_us)
 {
     char buffer[160];
     const char *why = check_targets(model, snap, confirm, buffer, sizeof buffer);
     if (why) {
-        return refuse(model, now_us, confirm->verb, why);
+        return act_refuse(model, now_us, confirm->verb, why);
     }
     if (model->w < LAYOUT_MIN_W || model->h < LAYOUT_MIN_H) {
-        return refuse(model, now_us, confirm->verb,
+        return act_refuse(model, now_us, confirm->verb,
                       "this window is too small to show what would happen");
     }
     confirm->level = level_of(snap, confirm);
     if (confirm->level == 3 && model->armed_until_us <= now_us) {
-        return refuse(model, now_us, confirm->verb,
+        return act_refuse(model, now_us, confirm->verb,
                       "it changes the whole run; type ':arm 5m' first, then again");
     }
     set_word(snap, confirm);
@@ -391,7 +394,7 @@ static unsigned open_box(Model *model, const Snapshot *snap, Confirm *confirm, i
     return MODEL_DRAW | MODEL_FLUSH_INPUT;
 }
 
-static const char *act_locked(const Model *model)
+const char *act_locked(const Model *model)
 {
     if (model_in_replay(model)) {
         return "this is the past; End returns to live";
@@ -413,16 +416,16 @@ unsigned act_begin(Model *model, const Snapshot *snap, Verb verb, bool all, int6
     Confirm confirm = {.verb = verb, .all = all};
     const char *why = act_locked(model);
     if (why) {
-        return refuse(model, now_us, verb, why);
+        return act_refuse(model, now_us, verb, why);
     }
     if (!all) {
         why = collect(model, snap, &confirm);
         if (why) {
-            return refuse(model, now_us, verb, why);
+            return act_refuse(model, now_us, verb, why);
         }
         choose_direction(snap, &confirm);
     }
-    return open_box(model, snap, &confirm, now_us);
+    return act_open(model, snap, &confirm, now_us);
 }
 
 /* A part that is no engine: the trainer, the frontend. */
@@ -431,10 +434,10 @@ unsigned act_part(Model *model, const Snapshot *snap, const char *part, int64_t 
     Confirm confirm = {.verb = VERB_RESTART, .count = 1};
     const char *why = act_locked(model);
     if (why) {
-        return refuse(model, now_us, VERB_RESTART, why);
+        return act_refuse(model, now_us, VERB_RESTART, why);
     }
     (void)str_format(confirm.targets[0].name, sizeof confirm.targets[0].name, "%s", part);
-    return open_box(model, snap, &confirm, now_us);
+    return act_open(model, snap, &confirm, now_us);
 }
 
 unsigned act_undo(Model *model, const Snapshot *snap, int64_t now_us)
@@ -454,7 +457,7 @@ unsigned act_undo(Model *model, const Snapshot *snap, int64_t now_us)
         confirm.targets[0].state = row->state;
         confirm.targets[0].incarnation = row->incarnation;
     }
-    return open_box(model, snap, &confirm, now_us);
+    return act_open(model, snap, &confirm, now_us);
 }
 
 /* ---- the box while it is open -------------------------------------------------------------- */

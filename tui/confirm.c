@@ -36,12 +36,20 @@ static const VerbText texts[VERB_COUNT] = {
                    "stop to the core"},
 };
 
+static const VerbText version_text = {
+    "every engine goes to it and is verified; the trainer keeps its weights, its next one follows",
+    "':update vN' with the version that serves now",
+    "on each: pause, flush_cache, update_weights, verify, continue"};
+
 static const VerbText part_text = {"started again from its last state", "none",
                                    "SIGTERM, start"};
 
 static const VerbText *text_of(const Confirm *confirm)
 {
     const Target *target = &confirm->targets[0];
+    if (confirm->version > 0) {
+        return &version_text;
+    }
     if (!confirm->all && target->engine == 0 && target->sample == 0) {
         return &part_text;
     }
@@ -50,12 +58,44 @@ static const VerbText *text_of(const Confirm *confirm)
     return other ? &run_texts[confirm->verb] : &texts[confirm->verb];
 }
 
+/* "the whole run", "the whole run to v17", "eng-02", `several`. */
+static const char *object_of(const Confirm *confirm, const char *several, char out[80])
+{
+    char version[FORMAT_MAX];
+    if (confirm->version > 0) {
+        (void)str_format(out, 80, "the whole run to %s", format_version(confirm->version, version));
+    } else {
+        (void)str_format(out, 80, "%s", confirm->all          ? "the whole run"
+                                        : confirm->count == 1 ? confirm->targets[0].name
+                                                              : several);
+    }
+    return out;
+}
+
+/* What is known of the version that engines are brought to. */
+static const char *version_words(const Screen *screen, int64_t version, char out[160])
+{
+    char age[FORMAT_MAX];
+    char from[FORMAT_MAX];
+    const PolicyRow *row = snapshot_policy(screen->s, version);
+    (void)format_version(screen->s->header.policy_version, from);
+    if (row) {
+        (void)str_format(out, 160, "of step %lld, published %s ago, %.8s, %s; %s serves now",
+                         (long long)row->step, format_age(screen->s->t_us - row->published_us, age),
+                         or_dash(row->digest), policy_state_name(row->state), from);
+    } else {
+        (void)str_format(out, 160, "not in this picture; the core looks for it; %s serves now",
+                         from);
+    }
+    return out;
+}
+
 void confirm_line(const Screen *screen, char *buffer, size_t size)
 {
     const Confirm *confirm = &screen->m->confirm;
+    char object[80];
     (void)str_format(buffer, size, "%s %s?  y does it, any other key cancels   %s; undo: %s",
-                     verb_word(confirm->verb),
-                     confirm->all ? "the whole run" : confirm->targets[0].name,
+                     verb_word(confirm->verb), object_of(confirm, "several", object),
                      text_of(confirm)->effect, text_of(confirm)->undo);
 }
 
@@ -72,9 +112,13 @@ void confirm_words(const Screen *screen, Text *out)
     const VerbText *text = text_of(confirm);
     char a[FORMAT_MAX];
     char b[FORMAT_MAX];
+    char object[80];
+    char words[160];
     (void)text_addf(out, "%s %s, level %d\n", verb_word(confirm->verb),
-                    confirm->all ? "the whole run" : confirm->count == 1
-                    ? confirm->targets[0].name : "several", confirm->level);
+                    object_of(confirm, "several", object), confirm->level);
+    if (confirm->version > 0) {
+        (void)text_addf(out, "version: %s\n", version_words(screen, confirm->version, words));
+    }
     for (int i = 0; i < confirm->count && !confirm->all; i++) {
         const Target *target = &confirm->targets[i];
         const EngineRow *row = snapshot_engine(screen->s, target->engine);
@@ -167,15 +211,14 @@ void confirm_draw(const Draw *d, const Screen *screen)
     char text[MODEL_INPUT_MAX + 64];
     char age[FORMAT_MAX];
     int lines = confirm->count > TARGET_LINES ? TARGET_LINES + 1 : confirm->count;
-    int h = 10 + (confirm->all ? 1 : lines) + (confirm->notice[0] ? 1 : 0);
+    int h = 10 + (confirm->all ? 1 : lines) + (confirm->notice[0] ? 1 : 0) +
+            (confirm->version > 0 ? 1 : 0);
     int w = d->r.w <= BOX_W + 4 ? d->r.w : BOX_W;
     h = h > d->r.h ? d->r.h : h;
     Draw box = draw_sub(d, (d->r.w - w) / 2, (d->r.h - h) / 2, w, h);
     draw_clear(&box);
     (void)str_format(title, sizeof title, "%s %s", verb_word(confirm->verb),
-                     confirm->all          ? "the whole run"
-                     : confirm->count == 1 ? confirm->targets[0].name
-                                           : "the marked engines");
+                     object_of(confirm, "the marked engines", text));
     (void)str_format(level, sizeof level, "level %d", confirm->level);
     Draw body = plain_frame(&box, title, level, true);
     int y = 0;
@@ -183,6 +226,11 @@ void confirm_draw(const Draw *d, const Screen *screen)
         y = draw_label(&body, y, "changed", ROLE_CRIT, confirm->notice);
     }
     y = draw_targets(&body, y, screen);
+    if (confirm->version > 0) {
+        char words[160];
+        y = draw_label(&body, y, "version", ROLE_TEXT,
+                       version_words(screen, confirm->version, words));
+    }
     (void)str_format(text, sizeof text, "%s old",
                      format_age(s->t_us - s->header.last_fact_us, age));
     y = draw_label(&body, y, "picture", ROLE_TEXT, text);

@@ -115,7 +115,8 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_BOOKMARK, "bookmark", 'm', 0, 0, G_TIME, "", "name this moment")                        \
     X(ACT_BOOKMARKS, "bookmarks", '\'', 0, 0, G_TIME, "", "go to the next named moment")          \
     X(ACT_PAUSE, "pause", 'P', 0, 0, G_ACT, "Pause", "pause or resume engines or the run") \
-    X(ACT_UPDATE, "update", 'U', 0, 0, G_ACT, "Update", "load the committed version again")\
+    X(ACT_UPDATE, "update", 'U', 0, 0, G_ACT, "Update",                                           \
+      "committed version again; on a policy: back to it")                                         \
     X(ACT_RESTART, "restart", 'R', 0, 0, G_ACT, "Restart", "restart engines")                     \
     X(ACT_CORDON, "cordon", 'C', 0, 0, G_ACT, "Cordon", "finish what runs, take no more")         \
     X(ACT_ABORT, "abort", 'X', 0, 0, G_ACT, "Abort", "abort the sample under the cursor")         \

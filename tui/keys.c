@@ -456,7 +456,11 @@ static unsigned run_act(Model *model, const Snapshot *snap, Action action, int64
 {
     switch ((int)action) {
     case ACT_PAUSE: return act_begin(model, snap, VERB_PAUSE, false, now_us);
-    case ACT_UPDATE: return act_begin(model, snap, VERB_UPDATE, false, now_us);
+    case ACT_UPDATE: {
+        int64_t policy = act_policy(model, snap);
+        return policy > 0 ? act_version(model, snap, policy, now_us)
+                          : act_begin(model, snap, VERB_UPDATE, false, now_us);
+    }
     case ACT_RESTART: return act_begin(model, snap, VERB_RESTART, false, now_us);
     case ACT_CORDON: return act_begin(model, snap, VERB_CORDON, false, now_us);
     case ACT_ABORT: return act_begin(model, snap, VERB_ABORT, false, now_us);

@@ -103,6 +103,7 @@ typedef struct Confirm {
     int level; /* 1, 2, 3 */
     Verb verb;
     bool all;
+    int64_t version; /* of an update; 0: the committed one */
     Target targets[MODEL_TARGETS_MAX];
     int count;
     int64_t opened_us, countdown_us; /* countdown_us 0: not running */
@@ -314,6 +315,15 @@ bool filter_match(const char *filter, const char *text, const FilterField *field
 const char *verb_word(Verb verb);
 unsigned act_begin(Model *model, const Snapshot *snap, Verb verb, bool all, int64_t now_us);
 unsigned act_part(Model *model, const Snapshot *snap, const char *part, int64_t now_us);
+/* The steps that ways to begin share: why none may act now (NULL: one may); the words of a
+ * refusal; the box of `confirm`, whose verb, targets and version are set. */
+const char *act_locked(const Model *model);
+unsigned act_refuse(Model *model, int64_t now_us, Verb verb, const char *why);
+unsigned act_open(Model *model, const Snapshot *snap, Confirm *confirm, int64_t now_us);
+/* rollback.c: all engines to a kept version; the policy under the cursor, 0 none */
+unsigned act_version(Model *model, const Snapshot *snap, int64_t version, int64_t now_us);
+int64_t act_policy(const Model *model, const Snapshot *snap);
+int64_t act_version_word(Str word);
 unsigned act_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
 unsigned act_tick(Model *model, int64_t now_us);
 unsigned act_observe(Model *model, const Snapshot *snap, int64_t now_us);

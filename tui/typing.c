@@ -141,6 +141,9 @@ static unsigned verb_command(Model *model, const Snapshot *snap, Verb verb, Str 
     if (verb == VERB_RESTART && part) {
         return act_part(model, snap, on.p[0] == 't' ? "trainer" : "frontend", now_us);
     }
+    if (verb == VERB_UPDATE && act_version_word(on) > 0) {
+        return act_version(model, snap, act_version_word(on), now_us);
+    }
     if (verb == VERB_STOP || (runs && str_equal(on, STR("all")))) {
         return act_begin(model, snap, verb, true, now_us);
     }
@@ -234,7 +237,7 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
         return action_run(model, snap, action, now_us);
     }
     model_say(model, ROLE_WARN, now_us, "no command '%.*s'; ? lists them, and there are arm 5m, "
-              "disarm, stop, go TIME, theme NAME, VERB all", (int)word.n, word.p);
+              "disarm, stop, update vN, go TIME, theme NAME, VERB all", (int)word.n, word.p);
     return MODEL_DRAW;
 }
 

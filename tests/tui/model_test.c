@@ -437,6 +437,67 @@ static void level_three(void)
     model_free(model);
 }
 
+/* All engines go back to a version: from the list of policies, or by its number. */
+static void back_to_a_version(void)
+{
+    Model *model = fresh(true, false);
+    (void)press(model, ":update v209\n"); /* it changes the whole run */
+    CHECK_I64(model->mode, MODE_NORMAL);
+    CHECK(strstr(model->message, ":arm") != NULL);
+    (void)press(model, ":arm 5m\n:update v209\n");
+    CHECK_I64(model->mode, MODE_CONFIRM);
+    CHECK_I64(model->confirm.level, 3);
+    CHECK_I64(model->confirm.version, 209);
+    CHECK_STR(model->confirm.want, "gsm8k-7b");
+    (void)press(model, "gsm8k-7b");
+    CHECK_I64(model->outbox_count, 0);
+    (void)model_tick(model, &s, now + S(11));
+    CHECK_I64(model->outbox_count, 1);
+    cJSON *json = NULL;
+    CHECK(json_parse(str_from(model->outbox[0].json), 4096, "outbox", &json, NULL) == ERR_OK);
+    CHECK_STR(json_string(json, "cmd", ""), "update");
+    CHECK_I64(json_i64(json, "version", 0), 209);
+    CHECK(json_bool(json_get(json, "target"), "all", false));
+    cJSON_Delete(json);
+    model_free(model);
+
+    model = fresh(true, false); /* U on the row of a policy */
+    (void)press(model, ":arm 5m\n5jjjU");
+    CHECK_I64(model->mode, MODE_CONFIRM);
+    CHECK_I64(model->confirm.version, 209);
+    Text words;
+    text_init(&words, 4096);
+    Screen screen = {.m = model, .s = &s, .now_us = now};
+    confirm_words(&screen, &words);
+    CHECK(strstr(text_c(&words), "update the whole run to v209, level 3") != NULL);
+    CHECK(strstr(text_c(&words), "of step 4123, published") != NULL);
+    CHECK(strstr(text_c(&words), "v211 serves now") != NULL);
+    text_free(&words);
+    (void)press(model, "\x1b");
+    CHECK_I64(model->mode, MODE_NORMAL);
+    CHECK_I64(model->outbox_count, 0);
+    model_free(model);
+
+    static const char *const refused[][2] = {
+        {":update v211\n", "v211: it serves"},
+        {":update 210\n", "not kept any more; kept are v209"},
+        {":update to 212\n", "it is on its way"},
+        {":update v7\n", "no such version is in the log"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        model = fresh(true, false);
+        (void)press(model, ":arm 5m\n");
+        (void)press(model, refused[i][0]);
+        CHECK_I64(model->mode, MODE_NORMAL);
+        CHECK(strstr(model->message, refused[i][1]) != NULL);
+        model_free(model);
+    }
+    model = fresh(false, false); /* a console that looks */
+    (void)press(model, "5jjjU");
+    CHECK_I64(model->mode, MODE_NORMAL);
+    CHECK(strstr(model->message, "--control") != NULL);
+    model_free(model);
+}
+
 static void refusals_say_why(void)
 {
     Model *model = fresh(true, false);
@@ -600,6 +661,7 @@ int main(void)
     RUN(changed_target_starts_over);
     RUN(others_block);
     RUN(level_three);
+    RUN(back_to_a_version);
     RUN(refusals_say_why);
     RUN(time_moves);
     RUN(quitting);
