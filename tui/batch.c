@@ -293,71 +293,86 @@ static void put_event(Batch *b, const Snapshot *s, int index)
     }
 }
 
-/* Those with a number in (after, after + EVENT_PAGE], oldest first; events are numbered from 1 in
- * order of arrival. *newest is the highest number there is. Their engines' names are read once a
- * page: an event of an engine comes after the engine. */
-static Err put_page(Batch *b, int64_t t_us, int64_t after, int64_t *newest)
+static int by_number(const void *a, const void *b)
 {
-    Snapshot *s = &b->snap;
-    memset(s, 0, sizeof *s);
+    const EventRow *x = a;
+    const EventRow *y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+/* The events with a number in (after, after + EVENT_PAGE] up to T, in the order in which they were
+ * recorded: they are numbered from 1 on. */
+static Err read_page(Batch *b, int64_t t_us, int64_t after)
+{
+    EventList *events = &b->snap.events;
+    memset(&b->snap, 0, sizeof b->snap);
     arena_reset(b->arena);
-    s->t_us = t_us;
-    s->events = view_events(b->view, t_us, EVENT_PAGE + EVENT_SLACK, after + EVENT_PAGE + 1, NULL,
-                            b->arena);
-    bool fresh = s->events.count > 0 && s->events.rows[s->events.count - 1].id > after;
-    if (fresh) {
-        s->engines = view_engines(b->view, t_us, 1, US, b->arena);
+    b->snap.t_us = t_us;
+    *events = view_events(b->view, t_us, EVENT_PAGE + EVENT_SLACK, after + EVENT_PAGE + 1, NULL,
+                          b->arena);
+    if (events->count > 0) {
+        qsort(events->rows, events->count, sizeof *events->rows, by_number);
     }
-    for (size_t i = 0; i < s->events.count && fresh; i++) {
-        int64_t id = s->events.rows[i].id;
-        if (id > after) {
-            put_event(b, s, (int)i);
-            *newest = id > *newest ? id : *newest;
-        }
+    while (events->count > 0 && events->rows[0].id <= after) {
+        events->rows++;
+        events->count--;
+    }
+    if (events->count > 0) { /* an event of an engine comes after the engine: its name is there */
+        b->snap.engines = view_engines(b->view, t_us, 1, US, b->arena);
     }
     Fault why = {0};
     Err err = view_fault(b->view, &why);
-    return err ? fault_set(b->fault, err, why.hint, "%s", why.sentence) : write_out(b);
+    return err ? fault_set(b->fault, err, why.hint, "%s", why.sentence) : ERR_OK;
 }
 
-/* Everything from number `*after` on that is there now. */
+/* Highest number up to T; it may be short of those whose times are out of order. */
+static int64_t newest_number(Batch *b, int64_t t_us)
+{
+    arena_reset(b->scratch);
+    return (int64_t)view_events(b->view, t_us, 1, 0, NULL, b->scratch).total;
+}
+
+/* Everything behind number `*after` that is there now. */
 static Err put_since(Batch *b, int64_t t_us, int64_t *after)
 {
     Err err = ERR_OK;
-    arena_reset(b->scratch);
-    EventList last = view_events(b->view, t_us, 1, 0, NULL, b->scratch);
-    int64_t newest = last.total > (size_t)*after ? (int64_t)last.total : *after;
+    int64_t newest = newest_number(b, t_us);
     while (err == ERR_OK && !b->stop && *after < newest) {
-        int64_t seen = *after;
+        err = read_page(b, t_us, *after);
+        for (size_t i = 0; i < b->snap.events.count; i++) {
+            put_event(b, &b->snap, (int)i);
+        }
         int64_t page = *after + EVENT_PAGE < newest ? *after + EVENT_PAGE : newest;
-        err = put_page(b, t_us, *after, &seen);
+        size_t n = b->snap.events.count;
+        int64_t seen = n > 0 ? b->snap.events.rows[n - 1].id : 0;
         *after = seen > page ? seen : page;
+        err = err ? err : write_out(b);
     }
     return err;
 }
 
 /* The number before the first event to write: the newest `count` that match, up to the moment. */
-static int64_t first_number(Batch *b, int64_t t_us)
+static Err first_number(Batch *b, int64_t t_us, int64_t *out)
 {
+    const char *filter = b->options->filter ? b->options->filter : "";
     int64_t want = b->options->count;
-    int64_t before = 0;
-    int64_t first = 0;
-    while (want != 0) {
-        memset(&b->snap, 0, sizeof b->snap);
-        arena_reset(b->arena);
-        b->snap.t_us = t_us;
-        b->snap.events = view_events(b->view, t_us, EVENT_PAGE, before, NULL, b->arena);
-        if (b->snap.events.count == 0) {
-            return 0;
-        }
+    int64_t after = newest_number(b, t_us) + EVENT_SLACK;
+    Err err = ERR_OK;
+    *out = after - EVENT_SLACK;
+    while (want != 0 && after > 0 && err == ERR_OK) {
+        after = after > EVENT_PAGE ? after - EVENT_PAGE : 0;
+        err = read_page(b, t_us, after);
         for (size_t i = b->snap.events.count; i > 0 && want != 0; i--) {
-            const char *filter = b->options->filter ? b->options->filter : "";
-            want -= model_row_matches(&b->snap, PANE_EVENTS, (int)i - 1, filter) ? 1 : 0;
-            first = b->snap.events.rows[i - 1].id;
+            if (model_row_matches(&b->snap, PANE_EVENTS, (int)i - 1, filter)) {
+                want--;
+                *out = b->snap.events.rows[i - 1].id - 1;
+            }
         }
-        before = b->snap.events.rows[0].id;
     }
-    return first - 1;
+    if (want != 0) { /* fewer than that: all of them */
+        *out = 0;
+    }
+    return err;
 }
 
 static bool run_over(Batch *b)
@@ -373,7 +388,8 @@ Err batch_events(const BatchOptions *options, int out, Fault *fault)
     int64_t t_us = 0;
     Err err = start(&b, options, out, fault);
     err = err ? err : first_moment(&b, &t_us);
-    int64_t after = err ? 0 : first_number(&b, t_us);
+    int64_t after = 0;
+    err = err ? err : first_number(&b, t_us, &after);
     err = err || options->follow ? err : put_since(&b, t_us, &after);
     while (err == ERR_OK && options->follow && !b.stop) {
         bool over = run_over(&b); /* asked before the look: what the run wrote last is seen */

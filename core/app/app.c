@@ -88,7 +88,7 @@ int app_output_end(int status)
     } else if (why != EPIPE) {
         (void)fault_set_sys(&fault, ERR_IO, why, NULL, "cannot write the output");
     }
-    if (status == APP_OK && why != EPIPE) {
+    if ((status == APP_OK || status == APP_NOT_REACHED) && why != EPIPE) {
         fault_print(&fault);
     }
     return status == APP_OK || status == APP_USAGE ? APP_FAILED : status;
