@@ -141,6 +141,8 @@ static void note_registration(Fleet *fleet, int index)
         registration_gone(fleet->registration, index);
     } else if (state == ENGINE_DEAD) {
         registration_lost(fleet->registration, index);
+    } else if (state != ENGINE_STARTING) {
+        registration_back(fleet->registration, index);
     }
 }
 

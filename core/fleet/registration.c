@@ -18,15 +18,20 @@ typedef enum Place {
 typedef struct Listed {
     uint64_t id;
     uint64_t at;   /* hash of the address it names; 0: none */
+    int port;      /* of it */
     int64_t since; /* the look at which it was new */
+    int64_t guess; /* ids with one number were handed out together, or could have been; 0 */
     int engine;    /* -1: free, -2: of a process that was replaced */
     int before;    /* the engine of that process while the entry has not lapsed since; -1 */
+    int64_t doubt_us; /* until then it may be of a process that was lost before it got its id */
     bool present;  /* on the newest list */
 } Listed;
 
 typedef struct Seen { /* one engine */
     Place place;
     uint64_t at;  /* hash of its address */
+    int port;
+    bool dead;    /* its process was lost and is not back */
     int64_t lost; /* the look at which its process was lost: its next one is listed after that */
     int64_t came_us;
 } Seen;
@@ -38,7 +43,7 @@ struct Registration {
     size_t id_count, id_capacity;
     Seen *engines;
     int engine_count;
-    int64_t looks;
+    int64_t looks, guesses, now_us;
     bool known;
 };
 
@@ -67,19 +72,24 @@ static Listed *find(Registration *r, uint64_t id)
 }
 
 /* "tcp://HOST:PORT/…", "HOST:PORT" -> a number for HOST:PORT; 0: there is none in it. */
-static uint64_t place_of(Str address)
+static uint64_t place_of(Str address, int *port)
 {
     char text[256];
     size_t cut = 0;
+    int64_t number = 0;
+    *port = 0;
     if (str_find(address, STR("://"), &cut)) {
         address = str_slice(address, cut + 3, address.n);
     }
     if (str_find(address, STR("/"), &cut)) {
         address.n = cut;
     }
-    if (address.n == 0 || address.n >= sizeof text - 16) {
+    if (address.n >= sizeof text - 16 || !str_rfind(address, STR(":"), &cut) ||
+        !str_to_i64(str_slice(address, cut + 1, address.n), &number) || number < 1 ||
+        number > 65535) {
         return 0;
     }
+    *port = (int)number;
     const bool local = str_starts(address, STR("localhost:"));
     address = local ? str_slice(address, 10, address.n) : address;
     int n = snprintf(text, sizeof text, "%s%.*s", local ? "127.0.0.1:" : "", (int)address.n,
@@ -115,6 +125,52 @@ static void own_by_address(Registration *r)
     }
 }
 
+static bool has_entry(const Registration *r, int engine)
+{
+    for (size_t i = 0; i < r->id_count; i++) {
+        if (r->ids[i].engine == engine && r->ids[i].present) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The entry that may be the one of an engine that lives although `lapsed`, which was taken for it,
+ * left the list: handed out together with it, and of a process that was lost, or of nobody. */
+static Listed *mistaken_for(Registration *r, const Listed *lapsed)
+{
+    Listed *found = NULL;
+    for (size_t i = 0; i < r->id_count; i++) {
+        Listed *id = &r->ids[i];
+        const int of = id->engine >= 0 ? id->engine : id->before;
+        const bool lost = id->engine == ENGINE_SPENT ? of >= 0
+                                                     : of >= 0 && r->engines[of].dead;
+        if (id->present && id->guess == lapsed->guess && (lost || id->engine == ENGINE_FREE)) {
+            found = !found || lost ? id : found;
+        }
+    }
+    return found;
+}
+
+static void correct_guesses(Registration *r)
+{
+    for (size_t i = 0; i < r->id_count; i++) {
+        Listed *id = &r->ids[i];
+        const int owner = id->engine;
+        if (owner < 0 || id->present || id->guess == 0 || r->engines[owner].dead
+            || has_entry(r, owner)) {
+            continue;
+        }
+        Listed *other = mistaken_for(r, id);
+        if (other) { /* they change places */
+            id->engine = other->engine;
+            id->before = other->before;
+            other->engine = owner;
+            other->before = -1;
+        }
+    }
+}
+
 /* The entry of the process before that nobody took off the list. */
 static void own_what_was_kept(Registration *r, int64_t now_us)
 {
@@ -123,15 +179,27 @@ static void own_what_was_kept(Registration *r, int64_t now_us)
         id->before = id->present ? id->before : -1;
         const Seen *seen = id->before >= 0 ? &r->engines[id->before] : NULL;
         if (seen && id->engine == ENGINE_SPENT && seen->place == PLACE_WAITS
-            && now_us - seen->came_us >= REGISTRATION_KEPT_US) {
+            && id->port == seen->port && now_us - seen->came_us >= REGISTRATION_KEPT_US) {
             id->engine = id->before;
         }
     }
 }
 
-static bool is_free(const Listed *listed)
+static bool is_free(const Registration *r, const Listed *listed)
 {
-    return listed->present && listed->engine == ENGINE_FREE;
+    return listed->present && listed->engine == ENGINE_FREE && r->now_us >= listed->doubt_us;
+}
+
+/* The process of an engine that waits is no more: one of the free ids may be its, and goes within
+ * the time of a dead one. Until then none of them is anybody's. */
+static void doubt_free(Registration *r, const Seen *waits)
+{
+    for (size_t i = 0; i < r->id_count && waits->place == PLACE_WAITS; i++) {
+        Listed *id = &r->ids[i];
+        if (id->engine == ENGINE_FREE && id->since > waits->lost) {
+            id->doubt_us = r->now_us + REGISTRATION_KEPT_US;
+        }
+    }
 }
 
 /* As many new ids as engines that wait, for everyone who was lost at or behind that look. */
@@ -141,7 +209,7 @@ static bool one_for_each(const Registration *r)
         int ids = 0;
         int waiting = 0;
         for (size_t k = 0; k < r->id_count; k++) {
-            ids += is_free(&r->ids[k]) && r->ids[k].since > r->engines[i].lost;
+            ids += is_free(r, &r->ids[k]) && r->ids[k].since > r->engines[i].lost;
         }
         for (int k = 0; k < r->engine_count; k++) {
             waiting += r->engines[k].place == PLACE_WAITS
@@ -160,7 +228,7 @@ static Listed *newest_free(Registration *r)
 {
     Listed *newest = NULL;
     for (size_t i = 0; i < r->id_count; i++) {
-        if (is_free(&r->ids[i]) && (!newest || r->ids[i].since > newest->since)) {
+        if (is_free(r, &r->ids[i]) && (!newest || r->ids[i].since > newest->since)) {
             newest = &r->ids[i];
         }
     }
@@ -173,6 +241,10 @@ static void hand_out(Registration *r)
 {
     if (!one_for_each(r)) {
         return;
+    }
+    r->guesses++;
+    for (size_t i = 0; i < r->id_count; i++) {
+        r->ids[i].guess = is_free(r, &r->ids[i]) ? r->guesses : r->ids[i].guess;
     }
     for (;;) {
         int last = -1;
@@ -190,13 +262,15 @@ static void hand_out(Registration *r)
     }
 }
 
-static void take_id(Registration *r, uint64_t id, uint64_t at)
+static void take_id(Registration *r, uint64_t id, uint64_t at, int port)
 {
-    const Listed fresh = {id, at, r->looks, ENGINE_FREE, -1, true};
+    const Listed fresh = {.id = id, .at = at, .port = port, .since = r->looks,
+                          .engine = ENGINE_FREE, .before = -1, .present = true};
     Listed *listed = find(r, id);
     if (listed) {
         listed->present = true;
         listed->at = at;
+        listed->port = port;
         return;
     }
     if (r->id_count == REGISTRATION_IDS_MAX) { /* the oldest that is gone makes room */
@@ -238,7 +312,7 @@ static bool read_id(JsonCursor *c, uint64_t *id)
 }
 
 /* {"tcp":"HOST:PORT/…"}: the first string in it that is an address. */
-static uint64_t read_transport(JsonCursor *c)
+static uint64_t read_transport(JsonCursor *c, int *port)
 {
     bool first = true;
     uint64_t at = 0;
@@ -252,7 +326,7 @@ static uint64_t read_transport(JsonCursor *c)
         Str value = {NULL, 0};
         if (at == 0 && json_peek(c) == '"') {
             json_raw_string(c, &value);
-            at = place_of(value);
+            at = place_of(value, port);
         } else {
             json_skip(c);
         }
@@ -260,7 +334,7 @@ static uint64_t read_transport(JsonCursor *c)
     return at;
 }
 
-static void read_instance(JsonCursor *c, uint64_t *id, uint64_t *at, bool *serves)
+static void read_instance(JsonCursor *c, uint64_t *id, uint64_t *at, int *port, bool *serves)
 {
     bool first = true;
     bool has_id = false;
@@ -273,7 +347,7 @@ static void read_instance(JsonCursor *c, uint64_t *id, uint64_t *at, bool *serve
         } else if (str_equal(key, STR("endpoint")) && json_peek(c) == '"') {
             json_raw_string(c, &endpoint);
         } else if (str_equal(key, STR("transport"))) {
-            *at = read_transport(c);
+            *at = read_transport(c, port);
         } else {
             json_skip(c);
         }
@@ -299,10 +373,11 @@ static bool read_health(Registration *r, Str body, bool take)
         json_enter(&c, '[');
         while (json_element(&c, &inner)) {
             uint64_t id = 0, at = 0;
+            int port = 0;
             bool serves = false;
-            read_instance(&c, &id, &at, &serves);
+            read_instance(&c, &id, &at, &port, &serves);
             if (take && serves) {
-                take_id(r, id, at);
+                take_id(r, id, at, port);
             }
         }
     }
@@ -316,11 +391,13 @@ bool registration_health(Registration *r, Str body, int64_t now_us)
     }
     r->known = true;
     r->looks++;
+    r->now_us = now_us;
     for (size_t i = 0; i < r->id_count; i++) {
         r->ids[i].present = false;
     }
     (void)read_health(r, body, true);
     own_by_address(r);
+    correct_guesses(r);
     own_what_was_kept(r, now_us);
     note_owners(r);
     hand_out(r);
@@ -341,7 +418,14 @@ static Seen *seen(Registration *r, int engine)
 
 void registration_lost(Registration *r, int engine)
 {
+    doubt_free(r, seen(r, engine));
     seen(r, engine)->lost = r->looks;
+    seen(r, engine)->dead = true;
+}
+
+void registration_back(Registration *r, int engine)
+{
+    seen(r, engine)->dead = false;
 }
 
 static void set_place(Registration *r, int engine, Place place)
@@ -360,8 +444,12 @@ static void set_place(Registration *r, int engine, Place place)
 
 void registration_came(Registration *r, int engine, const char *address, int64_t now_us)
 {
-    seen(r, engine)->came_us = now_us;
-    seen(r, engine)->at = place_of(str_from(address));
+    Seen *mine = seen(r, engine);
+    r->now_us = now_us;
+    doubt_free(r, mine);
+    mine->came_us = now_us;
+    mine->dead = false;
+    mine->at = place_of(str_from(address), &mine->port);
     set_place(r, engine, PLACE_WAITS);
 }
 

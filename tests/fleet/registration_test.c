@@ -6,6 +6,8 @@
 
 static int64_t now_us = 5000000;
 
+static int port = 40000; /* of every entry: a sidecar's, or the engine's */
+
 static void look(Registration *r, int count, const char *const ids[])
 {
     Text body;
@@ -13,9 +15,10 @@ static void look(Registration *r, int count, const char *const ids[])
     text_add_c(&body, "{\"status\":\"healthy\",\"instances\":[");
     for (int i = 0; i < count; i++) { /* as it comes: several endpoints of one worker */
         text_addf(&body,
-                  "%s{\"component\":\"backend\",\"endpoint\":\"generate\",\"instance_id\":%s},"
+                  "%s{\"component\":\"backend\",\"endpoint\":\"generate\",\"instance_id\":%s,"
+                  "\"transport\":{\"tcp\":\"127.0.0.9:%d/x\"}},"
                   "{\"endpoint\":\"clear_kv_blocks\",\"instance_id\":%s}",
-                  i ? "," : "", ids[i], ids[i]);
+                  i ? "," : "", ids[i], port, ids[i]);
     }
     text_add_c(&body, "]}");
     CHECK(registration_health(r, text_str(&body), now_us));
@@ -156,8 +159,9 @@ static void entries_by_address_outlive_a_process(void)
  * for longer than any dead process's does, and never when it lapsed meanwhile. */
 static void an_entry_that_stays_is_the_next_process_s(void)
 {
-    for (int lapses = 0; lapses < 2; lapses++) {
+    for (int other = 0; other < 3; other++) { /* 1: it lapses; 2: it is a sidecar's, elsewhere */
         Registration *r = registration_new();
+        port = other == 2 ? 40000 : 30000;
         registration_came(r, 0, "engine-0.svc:30000", now_us);
         registration_came(r, 1, "engine-1.svc:30000", now_us);
         LOOK(r, "7", "8");
@@ -169,13 +173,117 @@ static void an_entry_that_stays_is_the_next_process_s(void)
             LOOK(r, "7", "8");
             CHECK(!registration_listed(r, 1));
         }
-        if (lapses) {
+        if (other == 1) {
             LOOK(r, "7");
         }
         now_us += 1000000;
         LOOK(r, "7", "8");
-        CHECK_I64(registration_listed(r, 1), !lapses);
+        CHECK_I64(registration_listed(r, 1), other == 0);
         CHECK(registration_listed(r, 0));
+        registration_free(r);
+    }
+    port = 40000;
+}
+
+/* Two that registered together: which id is whose was a guess. One is killed, and it is the other
+ * one's supposed id that lapses. The one that lives stays listed; the killed one's next process is
+ * not, until it registers, however long that takes. */
+static void a_wrong_guess_is_put_right(void)
+{
+    for (int killed = 0; killed < 2; killed++) {
+        for (int lapsed = 0; lapsed < 2; lapsed++) {
+            Registration *r = registration_new();
+            registration_came(r, 0, "127.0.0.1:30000", now_us);
+            registration_came(r, 1, "127.0.0.1:30001", now_us);
+            LOOK(r, "7", "8");
+            registration_lost(r, killed);
+            LOOK(r, "7", "8");
+            for (int i = 0; i < 200; i++) {
+                now_us += 500000;
+                if (i == 10) {
+                    registration_lost(r, !killed); /* silent for a moment */
+                } else if (i == 12) {
+                    registration_back(r, !killed);
+                } else if (i == 100) {
+                    registration_came(r, killed, "127.0.0.1:3000x", now_us);
+                }
+                if (lapsed) {
+                    LOOK(r, "7");
+                } else {
+                    LOOK(r, "8");
+                }
+                CHECK(registration_listed(r, !killed) || (i >= 10 && i < 12));
+                CHECK(!registration_listed(r, killed));
+            }
+            if (lapsed) {
+                LOOK(r, "7", "9");
+            } else {
+                LOOK(r, "8", "9");
+            }
+            CHECK(registration_listed(r, 0) && registration_listed(r, 1));
+            registration_free(r);
+        }
+    }
+}
+
+typedef struct Worker { /* what is really so */
+    bool answers, registered;
+    int id;       /* of the process; its entry … */
+    int gone_at;  /* … leaves the list at that look; 0: it stays */
+    int comes_at, registers_at;
+} Worker;
+
+/* Engines are killed and come back in every order: none is called listed before its process has
+ * registered, and each one that lives comes to be listed. */
+static void kills_in_every_order(void)
+{
+    enum { ENGINES = 4, LOOKS = 400, IDS = 200 };
+    for (unsigned seed = 1; seed <= 60; seed++) {
+        Registration *r = registration_new();
+        Worker w[ENGINES] = {{0}};
+        int gone[IDS] = {0}; /* the look at which an entry goes; 0: it stays */
+        bool entered[IDS] = {false};
+        int next = 1;
+        unsigned random = seed * 2654435761u;
+        for (int k = 0; k < ENGINES; k++) {
+            w[k] = (Worker){true, true, next, 0, 0, 0};
+            entered[next++] = true;
+            registration_came(r, k, "10.0.0.1:30000", now_us);
+        }
+        for (int at = 1; at < LOOKS; at++) {
+            random = random * 1664525u + 1013904223u;
+            int k = (int)(random >> 24) % ENGINES;
+            if (at < LOOKS - 120 && (random >> 8) % 12 == 0 && w[k].answers && next < IDS) {
+                gone[w[k].id] = at + 1 + (int)(random >> 12) % 26; /* up to 13 s */
+                w[k] = (Worker){.comes_at = at + 1 + (int)(random >> 16) % 60};
+                registration_lost(r, k);
+            }
+            for (k = 0; k < ENGINES; k++) {
+                if (!w[k].answers && w[k].comes_at == at) {
+                    w[k] = (Worker){.answers = true, .id = next++,
+                                    .registers_at = at + 3 + (int)(random >> 20) % 40};
+                    registration_came(r, k, "10.0.0.1:30000", now_us);
+                } else if (w[k].answers && w[k].registers_at == at) {
+                    w[k].registered = entered[w[k].id] = true;
+                }
+            }
+            Text body;
+            text_init(&body, 1 << 16);
+            text_add_c(&body, "{\"instances\":[{\"endpoint\":\"x\",\"instance_id\":1}");
+            for (int id = 1; id < next; id++) {
+                if (entered[id] && (gone[id] == 0 || gone[id] > at)) {
+                    text_addf(&body, ",{\"endpoint\":\"generate\",\"instance_id\":%d}", id);
+                }
+            }
+            text_add_c(&body, "]}");
+            now_us += 500000;
+            CHECK(registration_health(r, text_str(&body), now_us));
+            text_free(&body);
+            for (k = 0; k < ENGINES; k++) {
+                CHECK(!registration_listed(r, k) || !w[k].answers || w[k].registered);
+                CHECK(at < LOOKS - 1 || registration_listed(r, k));
+            }
+        }
         registration_free(r);
     }
 }
@@ -252,6 +360,8 @@ int main(void)
     RUN(a_lapsed_entry_comes_back_to_its_owner);
     RUN(entries_by_address_outlive_a_process);
     RUN(an_entry_that_stays_is_the_next_process_s);
+    RUN(a_wrong_guess_is_put_right);
+    RUN(kills_in_every_order);
     RUN(other_routers_and_broken_bodies);
     RUN(recorded_lists);
     RUN(settings_of_others_engines);
