@@ -1,5 +1,4 @@
-/* The parts of run_plan_make, in the order in which it takes them; each says the first thing that is
- * wrong in one sentence. */
+/* The parts of run_plan_make. Each says the first thing that is wrong in one sentence. */
 #ifndef ROLLTOP_APP_RUN_PLAN_PRIVATE_H
 #define ROLLTOP_APP_RUN_PLAN_PRIVATE_H
 

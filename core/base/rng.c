@@ -113,7 +113,7 @@ static void mt_refill(PyRandom *r)
     r->at = 0;
 }
 
-uint32_t py_random_u32(PyRandom *r)
+static uint32_t py_random_u32(PyRandom *r)
 {
     if (r->at >= MT_N) {
         mt_refill(r);

@@ -150,8 +150,8 @@ static void config_read_numbers(ConfigReader *reader, ModelConfig *out)
     }
 }
 
-/* A token of the vocabulary; -1 for null and for nothing. Another id could never be drawn: an answer
- * that was to end with it would run on to its length. */
+/* A token of the vocabulary; -1 for null and for nothing. Another id could never be drawn: an
+ * answer that was to end with it would run on to its length. */
 static int config_token(ConfigReader *reader, const char *key, const cJSON *item, int vocab)
 {
     const double id = cJSON_IsNumber(item) ? item->valuedouble : -1.0;

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool label_add_float(Text *out, double v)
+/* Python's repr of a double: shortest digits that read back equal; exponent from 1e16 on. */
+static bool label_add_float(Text *out, double v)
 {
     char digits[40];
     int exponent = 0;

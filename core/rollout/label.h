@@ -16,7 +16,5 @@ typedef enum LabelKind {
 /* Reads any value at the scanner as the text that Python's str() gives it: True, 5.0, 1e+22. For
  * null *null is set. The text is appended to *out. False: malformed, see scan->error. */
 bool label_scan(JsonScan *scan, Text *scratch, Text *out, LabelKind *kind, bool *null);
-/* Python's repr of a double: shortest digits that read back equal; exponent from 1e16 on. */
-bool label_add_float(Text *out, double v);
 
 #endif

@@ -235,7 +235,8 @@ static bool steps_m(Text *text)
     return true;
 }
 
-void math_normal_m(Str answer, Text *out)
+/* 5.4 */
+static void math_normal_m(Str answer, Text *out)
 {
     Str plain = unwrap_text(reward_trim(answer));
     reward_set(out, plain);
@@ -246,7 +247,8 @@ void math_normal_m(Str answer, Text *out)
 
 /* ---- the verdict ---- */
 
-bool reward_math_equal(Str given, Str label)
+/* 5.4 to 5.6: do the two answers mean the same? */
+static bool reward_math_equal(Str given, Str label)
 {
     Text a;
     Text b;
@@ -272,7 +274,8 @@ bool reward_math_equal(Str given, Str label)
     return equal;
 }
 
-bool reward_label_true(const RewardInput *input)
+/* Is the label true in Python's sense (not null, "", 0, 0.0, False)? */
+static bool reward_label_true(const RewardInput *input)
 {
     Str s = input->label;
     double v;

@@ -4,7 +4,6 @@
 
 #include "core/base/str.h"
 
-void math_normal_m(Str answer, Text *out); /* 5.4 */
 void math_normal_n(Str answer, Text *out); /* 5.5 */
 /* LaTeX to text, as pylatexenc 2.10 does it for what answers hold; false: leave it as it was. */
 bool math_latex_to_text(Str latex, Text *out);
@@ -12,8 +11,5 @@ bool math_latex_to_text(Str latex, Text *out);
 bool math_elements_equal(Str given, Str label);
 /* (label)-(given) is zero by its value at sample points, where the rule lets it be tried. */
 bool math_symbolic_equal(Str label, Str given);
-/* The text without commas between a digit and exactly three digits. */
-void math_strip_commas(Str s, Text *out);
-bool math_is_integer(Str s); /* an integer-valued float, with thousands commas or without */
 
 #endif

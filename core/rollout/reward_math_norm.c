@@ -20,7 +20,8 @@ static void set_integer(Text *text, double v)
     reward_set(text, str_from(buffer));
 }
 
-void math_strip_commas(Str s, Text *out)
+/* The text without commas between a digit and exactly three digits. */
+static void math_strip_commas(Str s, Text *out)
 {
     reward_set(out, s);
     for (bool again = true; again;) {
@@ -60,7 +61,8 @@ void math_strip_commas(Str s, Text *out)
     }
 }
 
-bool math_is_integer(Str s)
+/* an integer-valued float, with thousands commas or without */
+static bool math_is_integer(Str s)
 {
     Text text;
     double v;

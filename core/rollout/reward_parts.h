@@ -7,10 +7,6 @@
 
 /* Content of the last \boxed{…} (5.3 step 2); false: none. */
 bool reward_boxed(Str text, Str *out);
-/* 5.4 to 5.6: do the two answers mean the same? */
-bool reward_math_equal(Str given, Str label);
-/* Is the label true in Python's sense (not null, "", 0, 0.0, False)? */
-bool reward_label_true(const RewardInput *input);
 
 Err reward_math(const RewardInput *input, double *out, Fault *fault);
 Err reward_deepscaler(const RewardInput *input, double *out, Fault *fault);

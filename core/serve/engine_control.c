@@ -48,6 +48,8 @@ void ticket_gone(Ticket *ticket)
     }
 }
 
+static void tickets_due(Engine *engine, int64_t now_us);
+
 void control_send(Ticket *ticket, CoreCommand command)
 {
     command.ticket = ticket;
@@ -135,7 +137,7 @@ static void ticket_due(Ticket *ticket)
     }
 }
 
-void tickets_due(Engine *engine, int64_t now_us)
+static void tickets_due(Engine *engine, int64_t now_us)
 {
     Ticket *next = NULL;
     for (Ticket *ticket = engine->tickets; ticket; ticket = next) {

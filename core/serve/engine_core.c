@@ -21,7 +21,7 @@ static void *grown(void *items, size_t need, size_t *capacity, size_t size)
     return xrealloc(items, *capacity, size);
 }
 
-CoreEvent *core_event(Core *core, CoreEventKind kind)
+static CoreEvent *core_event(Core *core, CoreEventKind kind)
 {
     CoreOut *out = &core->out;
     out->events = grown(out->events, out->event_count + 1, &out->event_capacity,

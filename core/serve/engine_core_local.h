@@ -39,11 +39,7 @@ struct Core {
     TokenAlt *alts; /* scratch for the best of one row */
 };
 
-CoreEvent *core_event(Core *core, CoreEventKind kind);
 void core_finish(Core *core, EngineRequest *request, RequestEnd end, int64_t now_us);
-/* One more output: appends, tells streams, checks the ends. */
-void core_append(Core *core, EngineRequest *request, int32_t id, float logprob,
-                 const TokenAlt *alts, int64_t now_us);
 void core_apply_swap_if_possible(Core *core);
 
 #endif

@@ -55,8 +55,9 @@ static void note_span(Core *core, EngineRequest *request, int output)
     request->spans[request->span_count++] = (VersionSpan){core->version, output, output + 1};
 }
 
-void core_append(Core *core, EngineRequest *request, int32_t id, float logprob,
-                 const TokenAlt *alts, int64_t now_us)
+/* One more output: appends, tells streams, checks the ends. */
+static void core_append(Core *core, EngineRequest *request, int32_t id, float logprob,
+                        const TokenAlt *alts, int64_t now_us)
 {
     request_reserve(request);
     int output = request_output_count(request);

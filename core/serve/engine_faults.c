@@ -10,7 +10,8 @@ const FaultItem *engine_fault(const Engine *engine, FaultKind kind)
     return engine->settings->faults ? faults_active(&engine->faults, kind, clock_mono_us()) : NULL;
 }
 
-bool engine_fault_hits(Engine *engine, FaultKind kind)
+/* True with the share of an active fault. */
+static bool engine_fault_hits(Engine *engine, FaultKind kind)
 {
     const FaultItem *item = engine_fault(engine, kind);
     return item && rng_unit(&engine->rng) < item->number;

@@ -170,8 +170,6 @@ void route_fault(Engine *engine, HttpExchange *exchange);
 void route_fault_list(Engine *engine, HttpExchange *exchange);
 void engine_faults_changed(Engine *engine);
 const FaultItem *engine_fault(const Engine *engine, FaultKind kind);
-/* True with the share of an active fault. */
-bool engine_fault_hits(Engine *engine, FaultKind kind);
 void engine_mark_sample(Engine *engine, EngineRequest *request, Sample *sample);
 
 /* engine_parse.c: the whole request, or a fault. `as_string`: 0.5.23's shape {"error":"…"}. */
@@ -199,14 +197,12 @@ void reply_unary(Call *call);
 /* One event of a sample: `tokens` are new; `end`: the finished request, or NULL. */
 void reply_event(Sample *sample, const CoreToken *tokens, const TokenAlt *alts, size_t count,
                  const CoreEvent *event, const EngineRequest *end);
-int request_status(const EngineRequest *request);
 
 /* engine_control.c */
 /* With a ticket of its own on the exchange; freed by ticket_end. */
 Ticket *ticket_new(Engine *engine, HttpExchange *exchange, TicketKind kind);
 void ticket_end(Ticket *ticket);
 void ticket_gone(Ticket *ticket); /* the client has left */
-void tickets_due(Engine *engine, int64_t now_us);
 /* The core has said something: every health probe that waits is answered well. */
 void health_answer_all(Engine *engine);
 void control_acknowledged(Engine *engine, const CoreEvent *event);

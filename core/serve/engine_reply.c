@@ -234,7 +234,7 @@ static void add_meta(Text *out, const Sample *sample, const EngineRequest *reque
 
 /* ---- unary ---------------------------------------------------------------------------------- */
 
-int request_status(const EngineRequest *request)
+static int request_status(const EngineRequest *request)
 {
     return request->end == REQUEST_FAILED ? 500 : 200;
 }

@@ -68,7 +68,6 @@ struct Frontend {
 
 /* frontend_workers.c */
 Worker *worker_add(Frontend *frontend, const char *address, Fault *fault);
-Worker *worker_find(const Frontend *frontend, const char *address);
 void worker_remove(Frontend *frontend, Worker *worker);
 void worker_release(Frontend *frontend, Worker *worker); /* one stream less */
 Worker *worker_pick(Frontend *frontend);                 /* NULL: none is servable */

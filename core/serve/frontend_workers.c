@@ -27,7 +27,7 @@ static bool valid_address(const char *address)
     return true;
 }
 
-Worker *worker_find(const Frontend *frontend, const char *address)
+static Worker *worker_find(const Frontend *frontend, const char *address)
 {
     for (int i = 0; i < frontend->worker_count; i++) {
         Worker *worker = frontend->workers[i];

@@ -18,9 +18,6 @@ typedef struct DemoRecipe {
 
 DemoRecipe demo_recipe_default(void);
 enum { DEMO_TEXT_MAX = 32 };
-/* "rev 53917=" and "71935" for the digits drawn from number (0 … 10^digits - 1). */
-void demo_prompt(const DemoRecipe *recipe, uint64_t number, char prompt[DEMO_TEXT_MAX],
-                 char answer[DEMO_TEXT_MAX]);
 Err demo_recipe_make(const DemoRecipe *recipe, const char *dir, uint64_t seed, int threads,
                      SftEnd *warmup, Fault *fault);
 

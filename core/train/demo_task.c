@@ -41,8 +41,9 @@ DemoRecipe demo_recipe_default(void)
     };
 }
 
-void demo_prompt(const DemoRecipe *recipe, uint64_t number, char prompt[DEMO_TEXT_MAX],
-                 char answer[DEMO_TEXT_MAX])
+/* "rev 53917=" and "71935" for the digits drawn from number (0 … 10^digits - 1). */
+static void demo_prompt(const DemoRecipe *recipe, uint64_t number, char prompt[DEMO_TEXT_MAX],
+                        char answer[DEMO_TEXT_MAX])
 {
     int n = recipe->digits;
     char digits[16];

@@ -27,8 +27,9 @@ void frame_prefix(size_t head, size_t tail, unsigned char out[FRAME_PREFIX])
     put_u32((uint32_t)tail, out + 4);
 }
 
-Err frame_lengths(const unsigned char prefix[FRAME_PREFIX], size_t tail_max, size_t *head,
-                  size_t *tail, Fault *fault)
+/* ERR_LIMIT when a length is over its bound, ERR_FORMAT when the head is empty. */
+static Err frame_lengths(const unsigned char prefix[FRAME_PREFIX], size_t tail_max, size_t *head,
+                         size_t *tail, Fault *fault)
 {
     *head = get_u32(prefix);
     *tail = get_u32(prefix + 4);

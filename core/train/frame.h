@@ -9,9 +9,6 @@ enum { FRAME_PREFIX = 8, FRAME_HEAD_MAX = 1 << 20 };
 static const size_t FRAME_TAIL_MAX = (size_t)1 << 30;
 
 void frame_prefix(size_t head, size_t tail, unsigned char out[FRAME_PREFIX]);
-/* ERR_LIMIT when a length is over its bound, ERR_FORMAT when the head is empty. */
-Err frame_lengths(const unsigned char prefix[FRAME_PREFIX], size_t tail_max, size_t *head,
-                  size_t *tail, Fault *fault);
 
 /* Incremental reader of one stream. */
 typedef struct FrameReader {

@@ -83,7 +83,9 @@ static Err sync_parent(const char *dir, Fault *fault)
     return err;
 }
 
-Err learner_write(Learner *learner, ModelDtype dtype, bool state, const char *dir, Fault *fault)
+/* Parameters and tokenizer files (optimizer too with `state`) into an existing directory. */
+static Err learner_write(Learner *learner, ModelDtype dtype, bool state, const char *dir,
+                         Fault *fault)
 {
     Masters *masters = state ? learner->masters : NULL; /* a policy is what the passes compute */
     masters_show(masters);

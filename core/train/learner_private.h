@@ -44,7 +44,5 @@ void learner_dump(Learner *learner, int64_t step, const LearnerBatch *batch, con
 /* Tokenizer files of load_dir into memory: the directory may be pruned while we run. */
 Err learner_keep_files(Learner *learner, Fault *fault);
 void learner_drop_files(Learner *learner);
-/* Parameters and tokenizer files (optimizer too with `state`) into an existing directory. */
-Err learner_write(Learner *learner, ModelDtype dtype, bool state, const char *dir, Fault *fault);
 
 #endif
