@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -47,6 +48,8 @@ static void *run_job(void *arg)
     return NULL;
 }
 
+static atomic_int lines_read; /* of the newest read_numbers */
+
 /* The numbers behind "number " in the lines of `in`, until its end; -1 for a line without. */
 static int read_numbers(int in, int *numbers, int most)
 {
@@ -54,12 +57,14 @@ static int read_numbers(int in, int *numbers, int most)
     char *line = NULL;
     size_t size = 0;
     int count = 0;
+    atomic_store(&lines_read, 0);
     while (getline(&line, &size, lines) > 0) {
         const char *at = strstr(line, "number ");
         if (count < most) {
             numbers[count] = at ? atoi(at + 7) : -1;
         }
         count++;
+        atomic_store(&lines_read, count);
     }
     free(line);
     fclose(lines);
@@ -93,6 +98,11 @@ static void follow(void)
                            .follow = true}, .run = batch_events, .out = ends[1]};
     CHECK(pthread_create(&writer, NULL, run_job, &job) == 0);
     CHECK(pthread_create(&reader, NULL, read_all, &ends[0]) == 0);
+    /* It has begun, with the ten newest, before there are newer ones. */
+    int64_t until = clock_mono_us() + 60 * INT64_C(1000000);
+    while (atomic_load(&lines_read) < 10 && clock_mono_us() < until) {
+        clock_sleep_us(10000);
+    }
     for (int from = BEFORE; from < EVENTS; from += BURST) {
         put_events(from, from + BURST < EVENTS ? from + BURST : EVENTS);
         clock_sleep_us(100000); /* so that some bursts meet a reader that waits, and some do not */
