@@ -1,6 +1,7 @@
-/* Plain HTTP/1.1 for streams: one socket a call, http-parser for the framing, one read buffer for
- * all. Kept connections stand in buckets by address, newest first; one that has gone stale is found
- * by a look before it is used, and a request is never sent twice. */
+/* Plain HTTP/1.1: one socket a call, http-parser for the framing, one read buffer for all. Kept
+ * connections stand in buckets by address, newest first; one that has gone stale is found by a look
+ * before it is used. Where it dies after that and before any byte came, a request that may be
+ * repeated is sent once more, on a connection of its own. */
 #include "core/net/http_plain.h"
 
 #include "core/base/clock.h"
@@ -33,6 +34,7 @@ struct HttpPlainConn {
     struct sockaddr_in address;
     http_parser parser;
     Text request;          /* what has not been sent; freed once it is */
+    Text again;            /* the whole of it, while it may have to be sent once more */
     size_t sent;
     uint64_t kept_ms;
     int fd;
@@ -104,8 +106,7 @@ static bool parse_target(const char *url, HttpPlainTarget *target)
 
 bool http_plain_takes(const HttpRequestSpec *spec, HttpPlainTarget *target)
 {
-    return spec->on_body && !spec->idempotent && strcmp(spec->method, "HEAD") != 0
-           && parse_target(spec->url, target);
+    return strcmp(spec->method, "HEAD") != 0 && parse_target(spec->url, target);
 }
 
 /* ---- connections ------------------------------------------------------------------------------ */
@@ -138,6 +139,7 @@ static void conn_close(HttpPlainConn *conn)
     close(conn->fd);
     conn->fd = -1;
     text_free(&conn->request);
+    text_free(&conn->again);
     conn->next = client->swept;
     client->swept = conn;
     if (!client->taking) {
@@ -219,6 +221,7 @@ void http_plain_release(HttpCall *call)
         return;
     }
     HttpPlainConn **bucket = bucket_of(client, &conn->address);
+    text_free(&conn->again);
     conn->kept_ms = uv_now(client->loop);
     conn->next = *bucket;
     *bucket = conn;
@@ -320,11 +323,12 @@ static int on_body(http_parser *parser, const char *at, size_t n)
         call->forced = HTTP_END_TOO_LARGE;
         return 1;
     }
-    if (!call->spec.on_body(call, (Str){at, n}, call->spec.user)) {
+    if (!call->spec.on_body) {
+        call->forced = text_add(&call->collected, at, n) ? HTTP_END_OK : HTTP_END_TOO_LARGE;
+    } else if (!call->spec.on_body(call, (Str){at, n}, call->spec.user)) {
         call->forced = HTTP_END_CANCELLED;
-        return 1;
     }
-    return 0;
+    return call->forced == HTTP_END_OK ? 0 : 1;
 }
 
 static int on_message_complete(http_parser *parser)
@@ -378,6 +382,8 @@ static bool feed(HttpPlainConn *conn, const char *bytes, size_t n)
     return false;
 }
 
+static bool start_again(HttpPlainConn *conn);
+
 static void read_reply(HttpPlainConn *conn)
 {
     HttpClient *client = conn->client;
@@ -387,6 +393,9 @@ static void read_reply(HttpPlainConn *conn)
     for (int i = 0; i < PLAIN_READS_AT_ONCE; i++) {
         ssize_t got = recv(conn->fd, client->read_buffer, PLAIN_READ_SIZE, 0);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return;
+        }
+        if (got <= 0 && start_again(conn)) {
             return;
         }
         if (got < 0) {
@@ -527,6 +536,44 @@ static HttpPlainConn *conn_open(HttpClient *client, const struct sockaddr_in *ad
     return conn;
 }
 
+/* A call and its connection, new or kept, come together. */
+static void begin(HttpCall *call, HttpPlainConn *conn)
+{
+    call->plain = conn;
+    conn->call = call;
+    conn->finished = conn->keep = false;
+    conn->sent = 0;
+    http_parser_init(&conn->parser, HTTP_RESPONSE);
+    conn->parser.data = conn;
+    if (conn->connecting) {
+        watch(conn, true);
+        return;
+    }
+    connected(conn);
+    write_request(conn);
+}
+
+/* The kept connection died under a request that may be repeated, before any byte of a reply. */
+static bool start_again(HttpPlainConn *conn)
+{
+    HttpCall *call = conn->call;
+    if (conn->again.n == 0 || call->first_us > 0 || call->queued_end) {
+        return false;
+    }
+    HttpPlainConn *fresh = conn_open(conn->client, &conn->address);
+    if (!fresh) {
+        return false;
+    }
+    fresh->request = conn->again;
+    conn->again = (Text){0};
+    conn->call = NULL;
+    conn_close(conn);
+    call->fresh = true;
+    call->connected = false;
+    begin(call, fresh);
+    return true;
+}
+
 void http_plain_start(HttpCall *call, const HttpPlainTarget *target)
 {
     HttpClient *client = call->client;
@@ -541,18 +588,11 @@ void http_plain_start(HttpCall *call, const HttpPlainTarget *target)
         http_call_cancel(call);
         return;
     }
-    call->plain = conn;
-    conn->call = call;
-    conn->finished = conn->keep = false;
-    conn->sent = 0;
-    http_parser_init(&conn->parser, HTTP_RESPONSE);
-    conn->parser.data = conn;
     build_request(call, target, &conn->request);
-    http_client_watched(client, 1);
-    if (conn->connecting) {
-        watch(conn, true);
-        return;
+    if (call->spec.idempotent && !call->fresh) {
+        text_init(&conn->again, SIZE_MAX / 4);
+        text_add(&conn->again, conn->request.p, conn->request.n);
     }
-    connected(conn);
-    write_request(conn);
+    http_client_watched(client, 1);
+    begin(call, conn);
 }

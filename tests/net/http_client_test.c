@@ -25,7 +25,8 @@ static HttpClient *client;
 static RawServer server;
 static char *url_storage[64];
 static int url_count;
-static bool in_pieces; /* bodies are taken in pieces: then no curl is below (http_plain.h) */
+static bool in_pieces; /* bodies are taken in pieces */
+static const char *host; /* a name is curl's, digits are not (http_plain.h) */
 
 static bool endless(int fd, const char *piece, long gap_ms)
 {
@@ -171,7 +172,7 @@ static void on_done(HttpCall *call, const HttpResult *result, void *user)
 
 static const char *path(const char *p)
 {
-    char *url = xasprintf("http://127.0.0.1:%d%s", server.port, p);
+    char *url = xasprintf("http://%s:%d%s", host, server.port, p);
     free(url_storage[url_count % 64]); /* a handful a test: that one is long done with */
     url_storage[url_count++ % 64] = url;
     return url;
@@ -367,16 +368,15 @@ static void nobody_there(void)
 static void a_stale_connection_is_tried_again_only_if_harmless(void)
 {
     Done done;
+    HttpClient *shared = client;
+    CHECK_I64(http_client_new(&loop, NULL, &client, NULL), ERR_OK); /* no kept connections */
     HttpRequestSpec spec = get("/stale", &done);
     run(&spec);
-    int first = 0, number = 0;
-    CHECK_I64(sscanf(done.body, "%d %d", &first, &number), 2);
-    if (number != 1) { /* a kept connection from before took it: it is used up now */
+    CHECK(strstr(done.body, " 1") != NULL);
+    for (int i = 0; i < 2; i++) {
         spec = get("/stale", &done);
-        run(&spec);
-    }
-    if (!in_pieces) { /* what may be sent twice is always curl's, with connections of its own */
-        spec = get("/stale", &done);
+        spec.method = i ? "POST" : "GET";
+        spec.body = i ? STR("{}") : (Str){NULL, 0};
         spec.idempotent = true;
         run(&spec);
         CHECK_I64(done.end, HTTP_END_OK);
@@ -387,6 +387,9 @@ static void a_stale_connection_is_tried_again_only_if_harmless(void)
     spec.body = STR("{}");
     run(&spec);
     CHECK_STR(http_end_name(done.end), "reset");
+    http_client_free(client);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    client = shared;
 }
 
 static void connections_are_kept(void)
@@ -519,9 +522,10 @@ int main(void)
     Fault fault = {0};
     HttpClientConfig config = {.connect_ms = 2000, .silence_ms = 2000, .total_ms = 4000};
     CHECK_I64(http_client_new(&loop, &config, &client, &fault), ERR_OK);
-    for (int i = 0; i < 2; i++) {
-        in_pieces = i == 1;
-        puts(in_pieces ? "in pieces:" : "whole:");
+    for (int i = 0; i < 4; i++) {
+        in_pieces = i % 2 == 1;
+        host = i < 2 ? "127.0.0.1" : "localhost";
+        printf("%s, %s:\n", in_pieces ? "in pieces" : "whole", host);
         RUN(whole_replies);
         RUN(what_is_sent);
         RUN(a_proxy_of_the_environment_is_not_for_loopback);
