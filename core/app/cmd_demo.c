@@ -20,7 +20,7 @@ enum { WORDS_MAX = 96, WORD_MAX = 32 };
 
 typedef struct DemoFlags {
     int64_t seed, engines, steps;
-    const char *log, *run_id;
+    const char *log, *run_id, *mode;
     bool headless, keep, engine_faults, incident, help;
 } DemoFlags;
 
@@ -105,6 +105,9 @@ static void write_words(Words *w, const DemoFlags *f, const DemoTask *task, cons
     add_number(w, "--local-engines", (double)f->engines);
     add_number(w, "--sglang-server-concurrency", 64);
     add_pair(w, "--publish-dtype", "f32");
+    if (f->mode) {
+        add_pair(w, "--update-weight-mode", f->mode);
+    }
     if (f->engine_faults) {
         add(w, "--engine-faults");
     }
@@ -196,7 +199,7 @@ static int incident(int argc)
     return err ? app_fail(&fault, APP_USAGE) : APP_OK;
 }
 
-enum { DEMO_SPECS = 10 };
+enum { DEMO_SPECS = 11 };
 
 static void demo_specs(DemoFlags *f, FlagSpec specs[DEMO_SPECS])
 {
@@ -209,6 +212,7 @@ static void demo_specs(DemoFlags *f, FlagSpec specs[DEMO_SPECS])
         {"run-id", FLAG_STRING, &f->run_id, 0, 0, "ID", "identifier of the run", NULL},
         {"headless", FLAG_SWITCH, &f->headless, 0, 0, NULL, "one plain line per step", NULL},
         {"keep", FLAG_SWITCH, &f->keep, 0, 0, NULL, "keep checkpoints after a good end", NULL},
+        {"update-weight-mode", FLAG_STRING, &f->mode, 0, 0, "MODE", "full, or delta (full)", NULL},
         {"engine-faults", FLAG_SWITCH, &f->engine_faults, 0, 0, NULL,
          "engines open their fault route", NULL},
         {"incident", FLAG_SWITCH, &f->incident, 0, 0, NULL,

@@ -3,11 +3,14 @@
 #include "core/app/app.h"
 #include "core/app/cmd_policy_verify.h"
 #include "core/base/flags.h"
+#include "core/base/fs.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
+#include "core/policy/delta.h"
 #include "core/policy/policy_diff.h"
 #include "store/query.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,8 +125,34 @@ static void print_row(const PolicyDiff *row, void *user)
     text_free(&text);
 }
 
-/* A version of the log, or a directory. Malloc'ed. */
-static Err policy_dir(const PolicyFlags *f, const char *word, char **dir, Fault *fault)
+/* A version that is kept as a delta: built from its chain, beside which the path lies, into a
+ * directory of its own that the caller removes. */
+static Err build(int64_t version, char **dir, char **built, Fault *fault)
+{
+    const char *end = strrchr(*dir, '/');
+    char *chain = xasprintf("%.*s/chain", end ? (int)(end - *dir) : 1, end ? *dir : ".");
+    Err err = ERR_OK;
+    if (!fs_is_dir(*dir) && delta_reachable(chain, version)) {
+        const char *temp = getenv("TMPDIR");
+        *built = xasprintf("%s/rolltop-policy-XXXXXX", temp && temp[0] ? temp : "/tmp");
+        if (!mkdtemp(*built)) {
+            err = fault_set_sys(fault, ERR_IO, errno, "set TMPDIR", "%s cannot be made", *built);
+            free(*built);
+            *built = NULL;
+        } else {
+            free(*dir);
+            *dir = fs_join(*built, "policy");
+            err = delta_build(chain, version, *dir, fault);
+        }
+    }
+    free(chain);
+    return err;
+}
+
+/* A version of the log, or a directory. Both malloc'ed; `built` is a directory to remove, or
+ * NULL. */
+static Err policy_dir(const PolicyFlags *f, const char *word, char **dir, char **built,
+                      Fault *fault)
 {
     int64_t version = 0;
     *dir = NULL;
@@ -158,6 +187,7 @@ static Err policy_dir(const PolicyFlags *f, const char *word, char **dir, Fault 
                         "%s knows no policy %lld", f->log, (long long)version);
     }
     *dir = err == ERR_OK ? xstrdup(path) : NULL;
+    err = err ? err : build(version, dir, built, fault);
     cJSON_Delete(row);
     free(text);
     return err;
@@ -166,15 +196,21 @@ static Err policy_dir(const PolicyFlags *f, const char *word, char **dir, Fault 
 static Err diff(const PolicyFlags *f, const char *a, const char *b, Fault *fault)
 {
     char *dirs[2] = {NULL, NULL};
-    Err err = policy_dir(f, a, &dirs[0], fault);
-    err = err ? err : policy_dir(f, b, &dirs[1], fault);
+    char *built[2] = {NULL, NULL};
+    Err err = policy_dir(f, a, &dirs[0], &built[0], fault);
+    err = err ? err : policy_dir(f, b, &dirs[1], &built[1], fault);
     if (err == ERR_OK && !f->json) {
         printf("%-48s %12s %10s %12s %12s %12s\n", "TENSOR", "ELEMENTS", "CHANGED", "NORM A",
                "NORM B", "NORM CHANGE");
     }
     err = err ? err : policy_diff(dirs[0], dirs[1], print_row, (void *)(uintptr_t)f, fault);
-    free(dirs[0]);
-    free(dirs[1]);
+    for (int i = 0; i < 2; i++) {
+        if (built[i]) {
+            (void)fs_remove_tree(built[i], NULL);
+        }
+        free(built[i]);
+        free(dirs[i]);
+    }
     return err;
 }
 

@@ -69,7 +69,8 @@ bool driver_delta_pulls(const Driver *d, int engine, int64_t version)
 {
     const Seat *seat = &d->seats[engine];
     bool able = own_engine(d, engine) || d->config->local_checkpoint_dir;
-    return d->config->delta && able && !seat->no_pull && version == d->delta.published;
+    return d->config->delta && able && !seat->no_pull && !seat->pulling &&
+           version == d->delta.published;
 }
 
 char *driver_delta_copy(const Driver *d, int engine)

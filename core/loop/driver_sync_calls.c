@@ -207,6 +207,7 @@ static void engine_answered(const EngineAnswer *a, void *user)
     }
     if (call->action.kind == TXN_ACT_PULL) {
         Seat *seat = &job->d->seats[call->action.engine];
+        seat->pulling = seat->pulling && seat->incarnation != call->action.incarnation;
         seat->no_pull = seat->no_pull || answer.unsupported;
         if (ok && a->weight_version >= 0 && a->weight_version != call->action.version) {
             answer.ok = ok = false; /* left there by another run: its marker is further on */
@@ -322,6 +323,7 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     switch (action->kind) {
     case TXN_ACT_PULL:
         d->seats[action->engine].follows = -1; /* from now on its copy may be anything */
+        d->seats[action->engine].pulling = true; /* one that hangs delays one update only */
         call.kind = ENGINE_PULL;
         call.text = dir = driver_delta_copy(d, action->engine);
         call.source = source = driver_delta_source(d, action->base);

@@ -251,6 +251,9 @@ static void calls_over_http(void)
         {{.kind = ENGINE_UPDATE_DISK, .text = "/ckpt/v7", .version = 7},
          "POST /update_weights_from_disk {'model_path':'/ckpt/v7','weight_version':'7',"
          "'flush_cache':false,'abort_all_requests':false} key"},
+        {{.kind = ENGINE_PULL, .text = "/copy", .source = "/chain", .version = 7},
+         "POST /pull_weights {'local_checkpoint_dir':'/copy','source_dir':'/chain',"
+         "'target_version':7} key"},
         {{.kind = ENGINE_ABORT, .text = "r-1"}, "POST /abort_request {'rid':'r-1'} key"},
         {{.kind = ENGINE_ABORT}, "POST /abort_request {'abort_all':true} key"},
         {{.kind = ENGINE_CHECKSUM}, "POST /weights_checker {'action':'checksum'} key"},
@@ -327,7 +330,8 @@ static void overflowing_figures(void)
 static void each_route_takes_its_own_key(void)
 {
     static const EngineCallKind control[] = {ENGINE_PAUSE, ENGINE_CONTINUE, ENGINE_FLUSH,
-                                             ENGINE_UPDATE_DISK, ENGINE_ABORT, ENGINE_CHECKSUM};
+                                             ENGINE_UPDATE_DISK, ENGINE_PULL, ENGINE_ABORT,
+                                             ENGINE_CHECKSUM};
     static const EngineCallKind ordinary[] = {ENGINE_MODEL_INFO, ENGINE_SERVER_INFO, ENGINE_SCORE,
                                               ENGINE_HEALTH, ENGINE_PING, ENGINE_LOADS,
                                               ENGINE_METRICS};
@@ -351,6 +355,9 @@ static void what_kills_an_engine_is_never_sent(void)
         {.kind = ENGINE_PAUSE},
         {.kind = ENGINE_PAUSE, .text = "bogus"},
         {.kind = ENGINE_UPDATE_DISK, .version = 3},
+        {.kind = ENGINE_PULL, .source = "/chain", .version = 3},
+        {.kind = ENGINE_PULL, .text = "/copy", .version = 3},
+        {.kind = ENGINE_PULL, .text = "/copy", .source = "/chain", .version = -1},
         {.kind = ENGINE_UPDATE_DISK, .text = "/x", .version = -1},
         {.kind = ENGINE_SCORE},
         {.kind = ENGINE_SCORE, .ids = negative, .id_count = 2},

@@ -105,5 +105,8 @@ kept=$(ls -d "$T/a.db.d/policies/chain"/weight_v* | wc -l)
 [ "$kept" -le 12 ] || fail "old versions are removed, $kept are there"
 density=$("$R" query "$T/a.db" metrics --json | grep -c '"perf/update_weights_density","value":0\.[0-9]')
 [ "$density" -gt 3 ] || fail "the share of changed bytes is logged"
+last=$(one "select max(version) n from policy where kind='delta'")
+"$R" policy diff $((last - 1)) "$last" --log "$T/a.db" >"$T/diff" 2>&1 || fail "rolltop policy diff"
+grep -q "^all tensors" "$T/diff" || { fail "policies that are kept as deltas are compared"; cat "$T/diff"; }
 [ $failed -eq 0 ] && echo "policy delta run: ok"
 exit $failed

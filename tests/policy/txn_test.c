@@ -370,6 +370,137 @@ static void test_recovery(void)
     CHECK_I64(recovery.open, 4);
 }
 
+/* ---- own copies --------------------------------------------------------------------------- */
+
+enum { FOLLOWS, PULLS, CANNOT, FOLLOWERS };
+
+/* Answers everything well but what `odd` does not like; notes pulls and loads by engine. */
+typedef struct Copies {
+    int64_t base[FOLLOWERS];  /* of the pull; -9 none was asked */
+    int loads[FOLLOWERS], own[FOLLOWERS];
+    bool gate_before_pulls, ended, committed;
+    bool pull_fails[FOLLOWERS], copy_wrong[FOLLOWERS];
+    const char *digest;
+} Copies;
+
+static void answer_copies(Copies *c, Txn *txn, const TxnAction *a, int64_t to)
+{
+    float scores[CANARY] = {0};
+    int e = a->engine;
+    TxnAnswer answer = {.kind = a->kind, .engine = e, .seq = a->seq, .ok = true,
+                        .incarnation = a->incarnation, .version = a->version, .digest = c->digest,
+                        .logprobs = scores, .logprob_count = CANARY};
+    if (a->kind == TXN_ACT_PULL) {
+        c->base[e] = a->base;
+        answer.ok = !c->pull_fails[e];
+        CHECK_I64(a->version, to);
+    } else if (a->kind == TXN_ACT_APPLY) {
+        c->loads[e]++;
+        c->own[e] += a->own_copy;
+    } else if (a->kind == TXN_ACT_CHECKSUM && c->copy_wrong[e] && c->own[e] == c->loads[e]) {
+        answer.digest = "other";
+    } else if (a->kind == TXN_ACT_CLOSE_GATE) {
+        c->gate_before_pulls = c->base[PULLS] == -9;
+    }
+    txn_answer(txn, &answer, 1000);
+}
+
+static Txn *run_copies(Copies *c, int64_t delta_base)
+{
+    TxnMember members[FOLLOWERS];
+    for (int i = 0; i < FOLLOWERS; i++) {
+        c->base[i] = -9;
+        members[i] = (TxnMember){.engine = i, .incarnation = 3, .holds = true, .same_digest = true,
+                                 .pulls = i != CANNOT, .follows = i == FOLLOWS ? 3 : -1};
+    }
+    c->digest = "right";
+    TxnConfig config = {.txn = 1, .from_version = 3, .to_version = 4, .delta_base = delta_base,
+                        .apply_retries = 1};
+    Txn *txn = txn_new(&config, members, FOLLOWERS);
+    txn_expect_digests(txn, "right", "right");
+    txn_begin(txn, 1000);
+    TxnAction action;
+    for (int i = 0; i < 1000 && !c->ended && txn_next(txn, &action); i++) {
+        if (action.kind == TXN_ACT_END) {
+            c->ended = true;
+            c->committed = action.commit;
+        } else if (action.kind != TXN_ACT_QUARANTINE) {
+            answer_copies(c, txn, &action, 4);
+        }
+    }
+    CHECK(c->ended);
+    return txn;
+}
+
+static void test_deltas_go_to_proved_copies(void)
+{
+    Copies c = {0};
+    Txn *txn = run_copies(&c, 3);
+    CHECK(c.committed && !c.gate_before_pulls);
+    CHECK_I64(c.base[FOLLOWS], 3);  /* the delta */
+    CHECK_I64(c.base[PULLS], -1);   /* complete: what it has is not known */
+    CHECK_I64(c.base[CANNOT], -9);
+    CHECK(c.own[FOLLOWS] == 1 && c.own[PULLS] == 1 && c.own[CANNOT] == 0);
+    CHECK(txn_own_copy(txn, FOLLOWS) && txn_own_copy(txn, PULLS) && !txn_own_copy(txn, CANNOT));
+    txn_free(txn);
+    c = (Copies){0};
+    txn = run_copies(&c, -1); /* published complete: so for everybody */
+    CHECK(c.committed);
+    CHECK_I64(c.base[FOLLOWS], -1);
+    CHECK_I64(c.base[PULLS], -1);
+    txn_free(txn);
+}
+
+static void test_a_failed_pull_costs_nothing(void)
+{
+    Copies c = {.pull_fails = {true, false, false}};
+    Txn *txn = run_copies(&c, 3);
+    CHECK(c.committed);
+    CHECK(c.loads[FOLLOWS] == 1 && c.own[FOLLOWS] == 0 && c.own[PULLS] == 1);
+    CHECK(!txn_own_copy(txn, FOLLOWS) && !txn_copy_odd(txn, FOLLOWS));
+    txn_free(txn);
+}
+
+/* A copy that leads elsewhere is found by the checksum; the complete artifact comes after it. */
+static void test_an_odd_copy_is_left(void)
+{
+    Copies c = {.copy_wrong = {true, false, false}};
+    Txn *txn = run_copies(&c, 3);
+    CHECK(c.committed);
+    CHECK(c.loads[FOLLOWS] == 2 && c.own[FOLLOWS] == 1);
+    CHECK(c.loads[PULLS] == 1 && c.loads[CANNOT] == 1);
+    CHECK(txn_copy_odd(txn, FOLLOWS) && !txn_own_copy(txn, FOLLOWS));
+    CHECK(!txn_copy_odd(txn, PULLS));
+    txn_free(txn);
+}
+
+/* A pull without an answer: its budget ends, and the transaction goes on without it. */
+static void test_a_hanging_pull_ends(void)
+{
+    TxnMember member = {.engine = 0, .incarnation = 3, .holds = true, .pulls = true, .follows = 3};
+    TxnConfig config = {.txn = 1, .from_version = 3, .to_version = 4, .delta_base = 3,
+                        .apply_retries = 1};
+    Txn *txn = txn_new(&config, &member, 1);
+    TxnAction action;
+    txn_begin(txn, 1000);
+    CHECK(txn_next(txn, &action) && action.kind == TXN_ACT_CHECK);
+    TxnAnswer answer = {.kind = TXN_ACT_CHECK, .engine = -1, .seq = action.seq, .ok = true};
+    txn_answer(txn, &answer, 2000);
+    CHECK(txn_next(txn, &action) && action.kind == TXN_ACT_PULL);
+    uint32_t pull = action.seq;
+    CHECK(!txn_next(txn, &action)); /* the gate is open meanwhile */
+    int64_t due = txn_next_due_us(txn);
+    CHECK(due > 2000);
+    txn_tick(txn, due);
+    CHECK(txn_next(txn, &action) && action.kind == TXN_ACT_CLOSE_GATE);
+    uint64_t ignored = txn_ignored(txn);
+    TxnAnswer late = {.kind = TXN_ACT_PULL, .engine = 0, .incarnation = 3, .seq = pull, .ok = true};
+    txn_answer(txn, &late, due + 1); /* what it did is not known: it stays out of it */
+    CHECK_I64((int64_t)txn_ignored(txn), (int64_t)ignored + 1);
+    CHECK(!txn_in_doubt(txn, 0));
+    txn_free(txn);
+}
+
 int main(void)
 {
     RUN(test_healthy_fleet_commits);
@@ -380,5 +511,9 @@ int main(void)
     RUN(test_stale_answers_are_ignored);
     RUN(test_random_fleets);
     RUN(test_recovery);
+    RUN(test_deltas_go_to_proved_copies);
+    RUN(test_a_failed_pull_costs_nothing);
+    RUN(test_an_odd_copy_is_left);
+    RUN(test_a_hanging_pull_ends);
     return test_end();
 }
