@@ -526,7 +526,7 @@ void driver_check_parts(Driver *d)
         return;
     }
     int up = 0;
-    for (int i = 0; i < d->seat_count; i++) {
+    for (int i = 0; i < d->seat_count && (up == 0 || !d->ready.ever); i++) {
         up += i < fleet_count(d->fleet) && usable(d, i);
     }
     bool engines = up > 0 && (d->ready.ever || up == driver_members_present(d));

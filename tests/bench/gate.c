@@ -285,7 +285,7 @@ static double cpu_of(pid_t pid)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Until the run ends: what a step costs the core and the engines, whatever else the machine does. */
+/* Until the run ends: CPU of core and engines a step, whatever else the machine does. */
 static int watch_run(const Gate *g)
 {
     static const char ended[] = "select count(*) from txn where outcome='committed' and engines>1";

@@ -3,7 +3,8 @@
  * the call that stands for the phase, and engines that misbehave by their fault route. After each
  * kill everything must come back, a policy must go out to all three, and then, with the run held,
  * the engines themselves are asked what they hold. The log is judged with the rules of
- * docs/policy-transaction.md. usage: policy_phases_test [all | JSON of a fault]; without: a short set. */
+ * docs/policy-transaction.md. usage: policy_phases_test [all | JSON of a fault]; without: a short
+ * set. */
 #include "tests/harness.h"
 #include "tests/policy/tap.h"
 #include "tests/stub_trainer.h"
@@ -97,7 +98,8 @@ static void start_core(bool resume)
         "--hf-checkpoint", w.base, "--prompt-data", data, "--label-key", "label", "--rm-type",
         "digits", "--rollout-batch-size", "4", "--n-samples-per-prompt", "2",
         "--rollout-max-response-len", "8", "--num-rollout", "1000000", "--engines-file",
-        w.engines_file, "--rollout-url", w.url, "--trainer", w.self, "--rollout-skip-special-tokens",
+        w.engines_file, "--rollout-url", w.url, "--trainer", w.self,
+        "--rollout-skip-special-tokens",
         "--publish-dtype", "f32", resume ? "--resume" : NULL, NULL};
     w.core = start(argv, "core");
 }
@@ -216,9 +218,10 @@ static const char STANDS[] = "select to_version from txn where decided=1 and to_
 
 static bool holds(int i, int64_t version, const char *digest, char *why, size_t size)
 {
+    static const char ask[] = "{\"action\":\"checksum\"}";
     char text[LINE], wanted[96];
     (void)snprintf(wanted, sizeof wanted, "\"per_engine_checksum\":\"%s\"", digest);
-    if (!ask_engine(i, "POST", "/weights_checker", "{\"action\":\"checksum\"}", text, sizeof text) ||
+    if (!ask_engine(i, "POST", "/weights_checker", ask, text, sizeof text) ||
         !strstr(text, wanted)) {
         (void)snprintf(why, size, "engine %d does not hold %s", i, digest);
         return false;
