@@ -117,7 +117,7 @@ static bool ready_engines(Verify *v)
         VerifyEngine *e = &v->engines[i];
         e->found_version = e->answer.weight_version;
         e->incarnation = fleet_engine(v->fleet, i).incarnation;
-        (void)str_format(e->found_path, sizeof e->found_path, "%s", e->answer.text);
+        (void)str_format(e->found_path, sizeof e->found_path, "%s", e->ok ? e->answer.text : "");
         if (n < sizeof list) {
             char version[32] = "no numbered version";
             if (e->found_version >= 0) {

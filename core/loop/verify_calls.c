@@ -11,7 +11,6 @@ enum { CALL_MS = 60000, LOAD_MS = 600000, FLUSHES = 20, FLUSH_WAIT_MS = 200 };
 static const float CANARY_TOLERANCE = 0.3F; /* engines may compute in BF16 */
 static const int32_t canary[VERIFY_CANARY] = {1, 2, 3, 4, 5, 6, 7, 8};
 
-
 static void on_answer(const EngineAnswer *answer, void *user)
 {
     VerifyEngine *e = user;
@@ -41,6 +40,12 @@ static bool never(Verify *v, void *arg)
     return false;
 }
 
+/* Without them there is no update; everything else is a check that an engine may lack. */
+static bool needed(EngineCallKind kind)
+{
+    return kind == ENGINE_PAUSE || kind == ENGINE_UPDATE_DISK || kind == ENGINE_CONTINUE;
+}
+
 /* One call to each; false with words of the first that failed. An engine that does not offer a
  * check counts as done. */
 static bool each(Verify *v, const bool *chosen, const EngineCall *call, const char *what, char *why,
@@ -63,7 +68,8 @@ static bool each(Verify *v, const bool *chosen, const EngineCall *call, const ch
     v->cancelled = v->cancelled || cancelled;
     for (int i = 0; i < v->count; i++) {
         const VerifyEngine *e = &v->engines[i];
-        bool lacks = e->answered && e->answer.err == ERR_UNSUPPORTED && !e->ok;
+        bool lacks = e->answered && e->answer.err == ERR_UNSUPPORTED && !e->ok &&
+                     !needed(call->kind);
         if (chosen[i] && !lacks && (!all || !e->ok)) {
             (void)str_format(why, why_size, "%s: %s: %s", fleet_engine(v->fleet, i).name, what,
                              e->answered ? e->error : "no answer");
