@@ -10,13 +10,24 @@ static const char *sample_rate(const TailRow *row, char out[FORMAT_MAX])
     return seconds > 0.5 ? format_count((double)row->tokens / seconds, out) : "-";
 }
 
-/* In flight is all that the step still waits for, and it is little. */
+static bool on_one_engine(const TailList *tail)
+{
+    size_t same = 0;
+    while (same < tail->count && tail->rows[same].engine == tail->rows[0].engine) {
+        same++;
+    }
+    return same == tail->total && tail->rows[0].engine > 0;
+}
+
+/* What the step still waits for is little, or a part that one engine of several holds. */
 static bool last_of_step(const Snapshot *s, const TailRow *row)
 {
     const HeaderView *h = &s->header;
     int64_t left = h->samples_want - h->samples_done;
     int64_t few = h->samples_want / 20 > 1 ? h->samples_want / 20 : 1;
-    return row->step == h->step && left > 0 && left <= few && s->t_us - row->started_us > QUIET_US;
+    bool held = s->engines.count >= 3 && left <= h->samples_want / 4 && on_one_engine(&s->tail);
+    return row->step == h->step && left > 0 && (left <= few || held) &&
+           s->t_us - row->started_us > QUIET_US;
 }
 
 void tail_words(const Snapshot *s, const TailRow *row, char *buffer, size_t size)

@@ -220,6 +220,16 @@ static void rule_parts(Diagnose *d, const DiagPicture *p)
     }
 }
 
+/* Only the last few are left: at most 5 %, or at most a quarter that a quarter of the engines (one
+ * at least, of three and more) holds while the others have nothing to do. */
+static bool is_tail(const DiagPicture *p)
+{
+    int64_t few = p->want / 20 > 1 ? p->want / 20 : 1;
+    int share = p->engine_count / 4 > 1 ? p->engine_count / 4 : 1;
+    bool held = p->engine_count >= 3 && p->holders > 0 && p->holders <= share;
+    return p->left > 0 && (p->left <= few || (held && p->left <= p->want / 4));
+}
+
 /* The longest that the oldest sample can still take, from its rate so far; < 0: unknown. */
 static double longest_left(const DiagPicture *p, double age)
 {
@@ -238,13 +248,15 @@ static void tail_raise(Diagnose *d, const DiagPicture *p, double age)
     for (int i = 0; i < d->open_count; i++) {
         engine = d->open[i].class_id == DIAG_TAIL ? d->open[i].engine : engine;
     }
-    bool warn = longest > p->phase_median_s && p->phase_closed >= 3 && age > 3 * p->phase_median_s;
+    bool lasts = longest < 0 || longest > p->phase_median_s; /* no token yet: nobody can say */
+    bool warn = lasts && p->phase_closed >= 3 && age > 3 * p->phase_median_s;
     if (longest >= 0) {
         (void)str_format(left, sizeof left, ", up to %.0f s to go", longest);
     }
     (void)str_format(text, sizeof text,
-                     "%lld of %lld left; oldest: sample %lld/%lld on %s for %.0f s, %lld tokens "
+                     "%lld of %lld left%s; oldest: sample %lld/%lld on %s for %.0f s, %lld tokens "
                      "(median %.1f s)%s; slow, not stuck", (long long)p->left, (long long)p->want,
+                     p->holders == 1 && p->left > 1 ? ", all on one engine" : "",
                      (long long)p->oldest_step, (long long)p->oldest_sample,
                      p->oldest_where ? p->oldest_where : "no engine yet", age,
                      (long long)p->oldest_tokens, p->sample_median_s, left);
@@ -255,8 +267,7 @@ static void rule_rollout(Diagnose *d, const DiagPicture *p)
 {
     bool generating = p->phase == PHASE_GENERATE || p->phase == PHASE_EVAL;
     bool on = generating && p->want > 0 && !p->paused;
-    int64_t few = p->want / 20 > 1 ? p->want / 20 : 1; /* at most 5 % left */
-    bool tail = on && p->left > 0 && p->left <= few;
+    bool tail = on && is_tail(p);
     if (!tail || d->tail_since_us == 0) {
         d->tail_since_us = tail ? p->now_us : 0;
     }

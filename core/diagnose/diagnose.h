@@ -59,6 +59,7 @@ typedef struct DiagPicture {
     int64_t oldest_step, oldest_sample, oldest_tokens;
     int64_t oldest_engine;         /* store id; 0: nobody has said yet */
     const char *oldest_where;      /* that engine's name; NULL */
+    int holders;                   /* engines that hold what is in flight; 0: not known */
     int64_t cap_tokens;            /* most that a sample may have; 0: unknown */
     int64_t idle_since_us;         /* samples left and none in flight since; 0: not so */
     double sample_median_s;        /* of finished ones; 0: unknown */

@@ -39,6 +39,30 @@ static int boots_within(const Seat *seat, int64_t now_us, int64_t window_us)
     return boots;
 }
 
+/* Index of the engine that generates it; -1: nobody has said yet. */
+static int engine_of(const Driver *d, const Attempt *a)
+{
+    const char *address = generate_engine(a->generation);
+    return address[0] ? fleet_find(d->fleet, address) : a->engine;
+}
+
+/* How many engines hold what is in flight; 0: that is not known of all of it. */
+static int holders(const Driver *d, const RolloutJob *job)
+{
+    bool *holds = xcalloc((size_t)fleet_count(d->fleet) + 1, sizeof *holds);
+    int64_t want = rollout_wanted(job->rollout);
+    int count = 0;
+    for (int64_t i = 0; i < want && count >= 0; i++) {
+        if (job->attempts[i].generation) {
+            int engine = engine_of(d, &job->attempts[i]);
+            count = engine < 0 ? -1 : holds[engine] ? count : count + 1;
+            holds[engine < 0 ? 0 : engine] = true;
+        }
+    }
+    free(holds);
+    return count > 0 ? count : 0;
+}
+
 static void picture_rollout(Driver *d, DiagPicture *p)
 {
     const RolloutJob *job = d->roll.eval ? d->roll.eval : d->roll.batch;
@@ -56,9 +80,9 @@ static void picture_rollout(Driver *d, DiagPicture *p)
             oldest = a;
         }
     }
+    p->holders = p->left <= p->want / 4 ? holders(d, job) : 0;
     if (oldest) {
-        const char *address = generate_engine(oldest->generation);
-        int engine = address[0] ? fleet_find(d->fleet, address) : oldest->engine;
+        int engine = engine_of(d, oldest);
         p->oldest_started_us = oldest->started_us;
         p->oldest_step = job->step;
         p->oldest_sample = oldest->sample;

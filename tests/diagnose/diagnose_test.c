@@ -175,6 +175,47 @@ static void test_tail(void)
     p.oldest_started_us = 0;
     diagnose_tick(d, &p);
     CHECK_STR(next(d), "TAIL 3 warn end");
+    p.left = 1;
+    p.oldest_started_us = p.now_us - 20 * S;
+    p.oldest_tokens = 0; /* not one token */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "TAIL 2 warn open");
+    diagnose_free(d);
+}
+
+/* More than a few are left, and one engine has them all while the others wait. */
+static void test_tail_of_one_engine(void)
+{
+    Diagnose *d = diagnose_new(1);
+    DiagEngine engines[4];
+    for (int i = 0; i < 4; i++) {
+        engines[i] = (DiagEngine){.engine = i + 1, .state = ENGINE_UP, .admitted = true,
+                                  .reported_version = 1};
+    }
+    DiagPicture p = calm(engines, 4, 100 * S);
+    p.want = 48;
+    p.left = p.in_flight = 9;
+    p.oldest_started_us = 80 * S;
+    p.oldest_sample = 7;
+    p.sample_median_s = 2.0;
+    p.holders = 2; /* of four: a rollout that goes on */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "");
+    p.holders = 0; /* nobody knows */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "");
+    p.holders = 1;
+    diagnose_tick(d, &p);
+    DiagAction action;
+    CHECK(diagnose_next(d, &action));
+    CHECK(strstr(action.evidence, "9 of 48 left, all on one engine; oldest: sample 0/7") != NULL);
+    p.left = 13; /* more than a quarter */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "TAIL 0 info end");
+    p.left = 9;
+    p.engine_count = 2; /* one of two is no few */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "");
     diagnose_free(d);
 }
 
@@ -222,6 +263,7 @@ int main(void)
     RUN(test_split);
     RUN(test_parts);
     RUN(test_tail);
+    RUN(test_tail_of_one_engine);
     RUN(test_rollout);
     return test_end();
 }
