@@ -94,7 +94,7 @@ const char *format_age(int64_t us, char out[FORMAT_MAX])
         return unknown(out);
     }
     double s = (double)us / US;
-    long long whole = us / US;
+    long long whole = s < 10 ? 10 : us / US; /* 9.97 s is no "9s" after "9.9s" */
     if (s < 9.95) {
         (void)str_format(out, FORMAT_MAX, "%.1fs", s);
     } else if (whole < 600) {

@@ -27,7 +27,7 @@ static void find_incident(void)
     }
     stalled_us = p->model->t_us - 3000000;
     player_go(p, stalled_us);
-    CHECK(p->snap.tail.count >= 1 && p->snap.tail.total <= 3);
+    CHECK(p->snap.tail.count >= 1 && p->snap.tail.total <= 12);
     if (p->snap.tail.count > 0) {
         held = p->snap.tail.rows[0];
         (void)str_format(held_on, sizeof held_on, "%s", or_dash(held.engine_name));

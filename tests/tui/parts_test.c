@@ -109,6 +109,8 @@ static void formats(void)
     CHECK_STR(format_count(NAN, a), "-");
     CHECK_STR(format_count_val(val_none(), a), "-");
     CHECK_STR(format_age(S(0.42), a), "0.4s");
+    CHECK_STR(format_age(S(9.94), a), "9.9s");
+    CHECK_STR(format_age(S(9.97), a), "10s");
     CHECK_STR(format_age(S(41), a), "41s");
     CHECK_STR(format_age(S(599), a), "599s");
     CHECK_STR(format_age(S(965), a), "16m");
