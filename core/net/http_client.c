@@ -24,6 +24,8 @@ enum {
     HTTP_BATCH = 512,      /* ready sockets taken at once */
     HTTP_GATHER_AT = 16,   /* that many at once: busy, let more bytes gather … */
     HTTP_GATHER_MS = 4,    /* … for this long */
+    HTTP_CROWD_AT = 256,   /* that many: longer, so that a read brings two tokens or three */
+    HTTP_CROWD_MS = 10,
     HTTP_POOL_MAX = 4096   /* idle connections kept over all hosts */
 };
 
@@ -115,15 +117,25 @@ static int take_ready(HttpClient *client)
 
 static void on_gathered(uv_timer_t *timer);
 
+/* Starts a wait for more after that many were ready; false: they were too few for it. */
+static bool gather(HttpClient *client, int ready)
+{
+    if (ready < HTTP_GATHER_AT || client->gone || client->config.at_once) {
+        return false;
+    }
+    uint64_t wait = ready >= HTTP_CROWD_AT ? HTTP_CROWD_MS : HTTP_GATHER_MS;
+    uv_timer_start(&client->gather_timer, on_gathered, wait, 0);
+    return true;
+}
+
 static void on_ready(uv_poll_t *poll, int status, int events)
 {
     (void)status;
     (void)events;
     HttpClient *client = poll->data;
-    if (take_ready(client) >= HTTP_GATHER_AT && !client->gone && !client->config.at_once) {
+    if (gather(client, take_ready(client))) {
         client->gathering = true;
         uv_poll_stop(&client->poll);
-        uv_timer_start(&client->gather_timer, on_gathered, HTTP_GATHER_MS, 0);
     }
 }
 
@@ -148,8 +160,7 @@ void http_client_watched(HttpClient *client, int change)
 static void on_gathered(uv_timer_t *timer)
 {
     HttpClient *client = timer->data;
-    if (take_ready(client) >= HTTP_GATHER_AT && !client->gone) {
-        uv_timer_start(&client->gather_timer, on_gathered, HTTP_GATHER_MS, 0);
+    if (gather(client, take_ready(client))) {
         return;
     }
     client->gathering = false;

@@ -11,27 +11,31 @@ enum { HTTP_SPARE_HANDLES = 128, HTTP_PLAIN_BUCKETS = 256 };
 
 typedef struct HttpPlainConn HttpPlainConn; /* http_plain.c: a connection without curl */
 
+/* What every piece of a stream touches stands together at the front: with thousands of streams each
+ * line of it comes from memory. */
 struct HttpCall {
-    HttpClient *client;
-    HttpCall *prev, *next;         /* in client->calls */
-    HttpCall *queue_next;          /* in client->starting or client->ending */
-    CURL *easy;                    /* NULL: plain, and then `plain` while it has a connection */
-    HttpPlainConn *plain;
-    int status;                    /* of a plain one */
-    struct curl_slist *header_lines;
-    char *url, *body;
-    HttpRequestSpec spec;          /* pointers in it that we use later are our copies */
-    uv_timer_t timer;
-    int64_t start_us, connect_us, first_us;
-    uint64_t start_ms, last_ms;    /* uv_now: bytes seen; cheap enough for every piece */
-    curl_off_t uploaded;
-    Text collected, headers;
+    HttpPlainConn *plain;          /* while a plain call has a connection */
+    uint64_t last_ms;              /* uv_now: bytes seen; cheap enough for every piece */
+    int64_t first_us;
     uint64_t body_bytes;
     HttpEnd forced;                /* decided by us before curl saw an end; OK: none */
-    int sends;                     /* times the request was put on a connection */
+    int status;                    /* of a plain one */
     bool added, queued_end, done, connected;
-    bool fresh; /* a plain one opened its connection */
+    bool fresh;                    /* a plain one opened its connection */
     bool head_whole; /* the blank line behind the headers came; curl calls it a success if not */
+    HttpClient *client;
+    CURL *easy;                    /* NULL: plain */
+    HttpRequestSpec spec;          /* pointers in it that we use later are our copies */
+    HttpCall *prev, *next;         /* in client->calls */
+    HttpCall *queue_next;          /* in client->starting or client->ending */
+    struct curl_slist *header_lines;
+    char *url, *body;
+    uv_timer_t timer;
+    int64_t start_us, connect_us;
+    uint64_t start_ms;
+    curl_off_t uploaded;
+    Text collected, headers;
+    int sends;                     /* times the request was put on a connection */
     char words[CURL_ERROR_SIZE];
 };
 

@@ -28,18 +28,18 @@ enum {
 typedef enum HeadPart { HEAD_NOTHING, HEAD_STATUS, HEAD_NAME, HEAD_VALUE } HeadPart;
 
 struct HttpPlainConn {
-    HttpClient *client;
     HttpCall *call;        /* NULL while kept */
-    HttpPlainConn *next;   /* in its bucket, or in client->swept */
-    struct sockaddr_in address;
+    HttpClient *client;
+    int fd;
+    HeadPart part;
+    bool connecting, writing, finished, keep, watched;
     http_parser parser;
     Text request;          /* what has not been sent; freed once it is */
     Text again;            /* the whole of it, while it may have to be sent once more */
     size_t sent;
+    HttpPlainConn *next;   /* in its bucket, or in client->swept */
+    struct sockaddr_in address;
     uint64_t kept_ms;
-    int fd;
-    HeadPart part;
-    bool connecting, writing, finished, keep, watched;
 };
 
 /* ---- which calls ------------------------------------------------------------------------------ */
