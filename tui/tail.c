@@ -172,8 +172,12 @@ void tail_draw(const Draw *d, const Screen *screen)
     const TailList *tail = &screen->s->tail;
     char right[64];
     int count = m->shown_count[PANE_TAIL];
+    int space = d->r.h - 1; /* without the title */
+    int summary = space >= 8 ? 2 : space >= 5 ? 1 : 0;
+    int rows = space - 1 - summary;
+    bool cut = tail->total > tail->count || count > rows;
     (void)str_format(right, sizeof right, "%lld in flight%s", (long long)tail->total,
-                     tail->total > tail->count ? ", the oldest shown" : "");
+                     cut ? ", the oldest shown" : "");
     Draw body = pane_frame(d, screen, PANE_TAIL, "LONG TAIL  oldest in flight", right);
     int why = draw_cells(&body, 0, screen->s, NULL);
     draw_text(&body, why, 0, ROLE_DIM, "WHY");
@@ -182,8 +186,6 @@ void tail_draw(const Draw *d, const Screen *screen)
                   tail->total > 0 ? "no row matches the filter; Esc clears it"
                                   : "no sample is in flight at this moment");
     }
-    int summary = body.r.h >= 8 ? 2 : body.r.h >= 5 ? 1 : 0;
-    int rows = body.r.h - 1 - summary;
     int place = model_place(m, screen->s, PANE_TAIL);
     int top = scroll_top(place, count, rows);
     for (int i = 0; i < rows && top + i < count; i++) {
