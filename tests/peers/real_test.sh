@@ -1,7 +1,7 @@
 #!/bin/sh
 # The documented topology, real: Dynamo's frontend over two SGLang engines with its sidecar on a
-# CPU. The conformance suite, then a run of five steps in which an engine is killed in mid-rollout
-# and comes back under the same address.
+# CPU. The conformance suite, then a run in which an engine is killed in mid-rollout and comes back
+# under the same address; it goes on for two steps after the engine serves again.
 #
 # Runs only when asked: ROLLTOP_PEERS_RUN=1 sets the peer up in a folder of its own (3 GiB, some
 # 200 s, needs a Python package index), ROLLTOP_PEERS_DIR names a folder that is set up. The peer
@@ -54,7 +54,7 @@ done >"$T/prompts.jsonl"
 DYNAMO_ENGINE_ADDRS="$e0 $e1" DYNAMO_ROLLOUT_URL=http://127.0.0.1:$port \
     "$ROLLTOP" run --headless --log "$T/run.db" --hf-checkpoint "$D/model-a" \
     --prompt-data "$T/prompts.jsonl" --input-key input --label-key label --rm-type random \
-    --num-rollout 5 --rollout-batch-size 4 --n-samples-per-prompt 4 --lr 1e-4 \
+    --num-rollout 200 --rollout-batch-size 4 --n-samples-per-prompt 4 --lr 1e-4 \
     --rollout-max-response-len 96 --sglang-incremental-streaming-output >"$T/out" 2>&1 &
 run=$!
 ask() {
@@ -69,18 +69,38 @@ sleep 3
 peer kill "$D" 0 || fail "engine 0 cannot be killed"
 python3 "$ROLLTOP_SOURCE/tests/peers/start_engine.py" "$P/dynamo-sglang/peer" "$D" 0 ||
     fail "engine 0 does not start again"
+number() {
+    ask --json --sql "$1" | sed -n 's/.*"n":\([0-9]*\).*/\1/p'
+}
+steps() {
+    number "select count(*) n from step where outcome = 'ok'"
+}
+i=0
+until ask events | grep -q "eng-00 .*serves again" || [ $i -ge 500 ] || ! kill -0 "$run"; do
+    sleep 1 # it starts in 20 s on a quiet machine, and its sidecar registers 5 to 20 s after that
+    i=$((i + 1))
+done
+ask events | grep -q "eng-00 .*serves again" || fail "engine 0 does not serve again"
+from=$(steps)
+i=0
+until [ "$(steps)" -ge $((from + 2)) ] || [ $i -ge 200 ]; do
+    sleep 1
+    i=$((i + 1))
+done
+"$ROLLTOP" ctl stop >/dev/null || fail "the run cannot be stopped"
 wait "$run"
 status=$?
 run=
 cat "$T/out"
 ask events
-[ $status -eq 0 ] || fail "the run ended with $status"
+[ $status -le 1 ] || fail "the run ended with $status"
+ask events | grep -q "committed on 2 engines" || fail "no policy was committed on both engines"
 ask events | grep -q "eng-00  dead" || fail "the loss of engine 0 is not told"
-accepted=$(ask samples | grep -c accepted)
-[ "$accepted" -eq 80 ] || fail "$accepted samples accepted, not 80"
-ask --sql "select count(*) n from (select sample_id from attempt where fate = 1
-    group by sample_id having count(*) > 1)" --json | grep -q '"n":0' ||
-    fail "a sample was accepted twice"
+ask events | tail -n 12 | grep -q "committed on 2 engines" || fail "not after its return either"
+short=$(number "select count(*) n from step where step >= 0 and outcome = 'ok' and samples <> 16")
+[ "$short" -eq 0 ] || fail "$short steps have not their 16 samples"
+twice="select sample_id from attempt where fate = 1 group by sample_id having count(*) > 1"
+[ "$(number "select count(*) n from ($twice)")" -eq 0 ] || fail "a sample was accepted twice"
 models=$(python3 -c "import json,sys,urllib.request as u; \
 print(len(json.load(u.urlopen('http://127.0.0.1:$port/v1/models'))['data']))")
 [ "$models" = 1 ] || fail "the frontend sees $models models"
