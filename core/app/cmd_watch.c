@@ -1,5 +1,6 @@
 /* `rolltop watch`: probes and records a fleet of others; with a terminal, the console on top. */
 #include "core/app/app.h"
+#include "core/app/cmd_log.h"
 #include "core/app/console.h"
 #include "core/app/engine_flags.h"
 #include "core/app/fleet_flags.h"
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 typedef struct WatchFlags {
-    const char *log, *run_id, *url;
+    const char *log, *run_id, *url, *keep_age, *max_size;
     FlagList addrs;
     int64_t seconds;
     bool headless, help;
@@ -33,7 +34,7 @@ typedef struct WatchPlan {
     Text argv, settings;
 } WatchPlan;
 
-enum { OWN_SPECS = 7, SPECS = OWN_SPECS + FLEET_FLAG_SPECS };
+enum { OWN_SPECS = 9, SPECS = OWN_SPECS + FLEET_FLAG_SPECS };
 
 static size_t specs_of(WatchFlags *f, FlagSpec out[SPECS])
 {
@@ -41,6 +42,9 @@ static size_t specs_of(WatchFlags *f, FlagSpec out[SPECS])
     fleet_flags_defaults(&f->fleet);
     const FlagSpec own[OWN_SPECS] = {
         {"log", FLAG_STRING, &f->log, 0, 0, "FILE", "default: under the state directory", NULL},
+        {"log-keep-age", FLAG_STRING, &f->keep_age, 0, 0, "AGE", "older rows go: 24h, 7d", NULL},
+        {"log-max-size", FLAG_STRING, &f->max_size, 0, 0, "SIZE",
+         "the oldest rows go beyond it: 500M, 20G", NULL},
         {"run-id", FLAG_STRING, &f->run_id, 0, 0, "ID", "identifier (default: watch and time)",
          NULL},
         {"rollout-external-engine-addrs", FLAG_LIST, &f->addrs, 0, 0, "HOST:PORT",
@@ -96,6 +100,10 @@ static Err make_plan(const WatchFlags *f, int argc, char **argv, WatchPlan *plan
                         "--engines-dns, --engines-file, or DYNAMO_ENGINE_ADDRS",
                         "no engines to watch");
     }
+    int64_t keep_us = 0;
+    int64_t max_bytes = 0;
+    err = err ? err : log_flags_age("--log-keep-age", f->keep_age, &keep_us, fault);
+    err = err ? err : log_flags_size("--log-max-size", f->max_size, &max_bytes, fault);
     err = err ? err : name_places(f, plan, fault);
     err = err ? err : engine_key_read("SGLANG_API_KEY", &plan->bearer, fault);
     run_flags_argv_json(argc, argv, &plan->argv);
@@ -106,7 +114,8 @@ static Err make_plan(const WatchFlags *f, int argc, char **argv, WatchPlan *plan
         .engine_addrs = plan->addresses.list, .engine_addr_count = plan->addresses.count,
         .from_environment = plan->addresses.from_environment,
         .sources = fleet_flags_sources(&f->fleet), .gone_looks = f->fleet.gone_looks,
-        .probe = fleet_flags_probe(&f->fleet), .seconds = f->seconds};
+        .probe = fleet_flags_probe(&f->fleet), .seconds = f->seconds,
+        .log_keep_us = keep_us, .log_max_bytes = max_bytes};
     return err;
 }
 

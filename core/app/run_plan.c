@@ -1,6 +1,7 @@
 #include "core/app/run_plan.h"
 
 #include "core/app/app.h"
+#include "core/app/cmd_log.h"
 #include "core/app/delta_flags.h"
 #include "core/app/inflight_flags.h"
 #include "core/app/run_plan_private.h"
@@ -205,6 +206,10 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     text_init(&plan->config_json, PLAN_TEXT_MAX);
     int64_t bytes = 0;
     Err err = check_required(flags, fault);
+    err = err ? err : log_flags_age("--log-keep-age", flags->log_keep_age,
+                                    &plan->config.log_keep_us, fault);
+    err = err ? err : log_flags_size("--log-max-size", flags->log_max_size,
+                                     &plan->config.log_max_bytes, fault);
     err = err ? err : check_pairs(flags, fault);
     err = err ? err : fill_loss(plan, fault);
     err = err ? err : plan_fleet(plan, fault);

@@ -192,7 +192,9 @@ static void on_signal(uv_signal_t *handle, int signum)
 
 static Err open_log(Driver *d, Fault *fault)
 {
-    StoreConfig config = {.on_durable = on_store_durable, .user = d};
+    StoreConfig config = {.on_durable = on_store_durable, .user = d,
+                          .keep_us = d->config->log_keep_us,
+                          .max_bytes = d->config->log_max_bytes};
     Err err = store_open(d->config->log_path, &config, &d->store, fault);
     if (err != ERR_OK) {
         return err;

@@ -65,6 +65,7 @@ typedef struct RunConfig {
     LoopConfig loop;
     TrainerConfig trainer;
     ModelDtype publish_dtype;
+    int64_t log_keep_us, log_max_bytes; /* retention of the log; 0: everything stays */
     int64_t keep_policies;
     int64_t state_interval; /* steps between the trainer's states for a resume; 1: each */
     bool delta;                 /* publish deltas; engines follow with copies of their own */

@@ -287,7 +287,8 @@ static Err open_log(Watch *w, Fault *fault)
 {
     const WatchConfig *c = w->config;
     char host[128] = "";
-    Err err = store_open(c->log_path, NULL, &w->store, fault);
+    StoreConfig config = {.keep_us = c->log_keep_us, .max_bytes = c->log_max_bytes};
+    Err err = store_open(c->log_path, &config, &w->store, fault);
     if (err != ERR_OK) {
         return err;
     }

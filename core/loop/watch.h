@@ -20,6 +20,7 @@ typedef struct WatchConfig {
     SourcesConfig sources;
     int64_t gone_looks;
     ProbeSettings probe;       /* its generation health is left out */
+    int64_t log_keep_us, log_max_bytes; /* retention of the log; 0: everything stays */
     int64_t seconds;           /* ends then; 0: when told to */
     FILE *lines;               /* one plain line a change; NULL: none */
 } WatchConfig;
