@@ -1,7 +1,8 @@
 #!/bin/sh
 # The figures of the main job, one row each, against a peer or a floor measured in the same run:
 #   sh tests/bench/run.sh BUILD [NAME…]     (./setup bench [NAME…] builds and calls this)
-# Names: first demo generate train smollm scan sse log probe console memory incident; none means all. Judges nothing:
+# Names: first demo generate train smollm scan sse log probe console memory incident gate
+# artifact faults; none means all. Judges nothing:
 # the status is 0 whenever the benches ran. Two things are measured in turns (peer, rolltop, peer,
 # …), and the ratio is that of neighbours, since other load on the machine changes over minutes.
 #   ROLLTOP_PEERS    scripts of the peers (default ../shared/peers)
@@ -18,6 +19,7 @@ python=${ROLLTOP_PYTHON:-python3}
 peers=${ROLLTOP_PEERS:-../shared/peers}
 smollm=${ROLLTOP_SMOLLM:-}
 all="first demo generate train smollm scan sse log probe console memory incident"
+all="$all gate artifact faults"
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -369,6 +371,40 @@ row_incident() {
         "≤ 50 ms" "$(sed -n 's/^jump p50 \([0-9.]*\) ms  p99 \([0-9.]*\) ms.*/\1 and \2/p' \
             "$work/o"); $(sed -n 's/^bare rows p50 \([0-9.]*\) ms.*/\1/p' "$work/o") ms" \
         "bench_incident"
+}
+
+# p50 and p99 of the line that begins with $1, of the first table in $work/o.
+gate_of() {
+    sed -n "s/^ *$1  *p50 *\([0-9.]*\)  p99 *\([0-9.]*\) .*/\1 and \2 ms/p" "$work/o" | "${2:-head}" -n 1
+}
+row_gate() {
+    title "gate: how long an update keeps generation waiting, synthetic engines over HTTP"
+    run "$work/o" "${bench}gate" "$build/rolltop" --updates 200
+    row "gate closed for a healthy update of 8 synthetic engines without loading, p50 and p99; with it" \
+        "≤ 10 ms, p99 ≤ 25 ms" "$(gate_of 'without loading'); $(gate_of 'gate closed')" \
+        "bench_gate rolltop --updates 200"
+    run "$work/o" "${bench}gate" "$build/rolltop" --engines 1024 --updates 30
+    row "the same with 1,024 synthetic engines; CPU of an update" "≤ 150 ms" \
+        "$(gate_of 'without loading'); $(sed -n 's/^CPU a step: //p' "$work/o")" \
+        "bench_gate rolltop --engines 1024 --updates 30"
+    run "$work/o" "${bench}gate" "$build/rolltop" --engines 64 --fail 10
+    row "roll-back of 64 synthetic engines after a failure at the last one, gate closed" "≤ 1 s" \
+        "$(gate_of 'gate closed' tail)" "bench_gate rolltop --engines 64 --fail 10"
+}
+
+row_artifact() {
+    title "artifact: check of a 1.2 GB checkpoint against cat of the same file"
+    run "$work/o" "${bench}artifact" 9
+    row "artifact check (finite, norms, digest) of 1.2 GB, to cat from cache; CPU" "≤ 2x on 2 cores" \
+        "$(sed -n 's/^BF16.*wall \(.*\)$/\1/p' "$work/o")" "bench_artifact 9"
+}
+
+row_faults() {
+    title "faults: processes killed at every phase of the policy transaction, engines that misbehave"
+    run "$work/o" "$build/tests/policy_phases_test" all
+    row "real processes: kills at each phase and faults of an engine after which all held one policy" \
+        "all" "$(grep -c ' came back,' "$work/o") of $(grep -c ' [0-9.]* s$' "$work/o")" \
+        "policy_phases_test all"
 }
 
 machine | tee "$work/machine"
