@@ -1,6 +1,7 @@
 /* Generation client over HTTP: each way in which a stream can end has its own name. */
 #include "core/fleet/generate.h"
 #include "core/base/mem.h"
+#include "tests/fleet/captures.h"
 #include "tests/harness.h"
 #include "tests/net/raw_server.h"
 
@@ -37,9 +38,32 @@ static void event(int fd, int id, int total, const char *finish)
     "\"finish_reason\":{\"type\":\"stop\"},\"completion_tokens\":2,"                               \
     "\"weight_version\":\"4\",\"output_token_logprobs\":[[-1,7,null],[-2,8,null]]}}"
 
+/* The status and the words of a recorded refusal, in framing of our own: captures have LF. */
+static void recorded_answer(const RawRequest *r)
+{
+    Captures all = captures_load();
+    Str bytes = captures_get(&all, r->path + strlen("/recorded/"));
+    int status = capture_reply(bytes).status;
+    size_t at = 0;
+    Str rest = str_find(bytes, STR("---- response ----"), &at) ? str_slice(bytes, at, bytes.n)
+                                                               : bytes;
+    Str line = {0};
+    char text[2048];
+    while (str_split(&rest, '\n', &line) && !str_starts(line, STR("{"))
+           && !str_starts(line, STR("data: {"))) {
+    }
+    bool stream = str_starts(line, STR("data: "));
+    snprintf(text, sizeof text, "%.*s%s", (int)line.n, line.p,
+             stream ? "\n\ndata: [DONE]\n\n" : "");
+    raw_reply(r->fd, status, stream ? "Content-Type: text/event-stream\r\n" : "", text);
+    captures_free(&all);
+}
+
 static bool plain_answers(const RawRequest *r)
 {
-    if (strcmp(r->path, "/unary") == 0) {
+    if (strncmp(r->path, "/recorded/", 10) == 0) {
+        recorded_answer(r);
+    } else if (strcmp(r->path, "/unary") == 0) {
         raw_sleep_ms(400); /* silent by nature */
         raw_reply(r->fd, 200, "", strstr(r->body, "\"stream\":false") ? WHOLE : "no");
     } else if (strcmp(r->path, "/json") == 0) {
@@ -305,6 +329,38 @@ static void bad_ends(void)
     CHECK(done.total_us < 2000000);
 }
 
+/* What real frontends and engines refuse with: 503 and 500 in all their meanings, errors under 200. */
+static void recorded_refusals(void)
+{
+    static const struct { const char *name, *end, *detail; } cases[] = {
+        {"dynamo/drain-generate.http", "busy", "Service is not ready"},
+        {"dynamo/error-not-ready-503.http", "busy", "is not ready to serve requests yet"},
+        {"dynamo/error-overload-503.http", "busy", "engine rejected the request"},
+        {"dynamo-sglang/error-last-engine-dead.http", "busy", "not ready"},
+        {"dynamo/error-overload-529.http", "busy", "529"},
+        {"dynamo/error-connection-refused-500.http", "failed", "500"}, /* a killed one, listed */
+        {"dynamo-sglang/error-after-kill.http", "failed", "500"},
+        {"dynamo/error-no-model-404.http", "failed", "404"},
+        {"dynamo-sglang/error-multiple-models.http", "failed", "multiple SGLang models"},
+        {"dynamo/error-nested-ids.http", "refused", "400"},
+        {"dynamo-sglang/error-engine-bad-top-p.http", "refused", "top_p"},
+        {"dynamo-sglang/error-engine-too-long.http", "refused", "is longer than"},
+        {"dynamo-sglang/error-engine-out-of-vocabulary.http", "error frame", "Internal server"},
+        {"dynamo-sglang/error-engine-unknown-sampling.http", "error frame", "Internal server"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[160];
+        snprintf(path, sizeof path, "/recorded/%s", cases[i].name);
+        Done done = run(path);
+        if (!strstr(done.detail, cases[i].detail) ||
+            strcmp(generate_end_name(done.end), cases[i].end) != 0) {
+            fprintf(stderr, "%s: %s: %s\n", cases[i].name, generate_end_name(done.end),
+                    done.detail);
+            CHECK(false);
+        }
+    }
+}
+
 static void the_request_is_slimes(void)
 {
     static const char *const stop[] = {"\n\n", NULL};
@@ -354,6 +410,7 @@ int main(void)
     CHECK_I64(http_client_new(&loop, NULL, &client, NULL), ERR_OK);
     RUN(good_ends);
     RUN(bad_ends);
+    RUN(recorded_refusals);
     RUN(the_request_is_slimes);
     RUN(what_is_wrong_is_not_sent);
     http_client_free(client);
