@@ -370,6 +370,36 @@ static void floats_are_exact(void)
     CHECK_I64(wrong, 0);
 }
 
+/* A number that is passed over is judged as one that is read. */
+static void skipping_judges_as_reading(void)
+{
+    static const char bytes[] = "00123456789.-+eE ,";
+    Rng rng;
+    rng_seed(&rng, 23);
+    size_t differ = 0;
+    size_t good = 0;
+    for (int i = 0; i < 300000; i++) {
+        char text[40];
+        size_t n = 1 + rng_u64(&rng) % 36;
+        for (size_t k = 0; k < n; k++) { /* mostly digits, or hardly any would be numbers */
+            uint64_t r = rng_u64(&rng);
+            text[k] = r & 7 ? (char)('0' + r / 8 % 10) : bytes[r / 8 % (sizeof bytes - 1)];
+        }
+        Str s = {text, n};
+        JsonCursor skip = json_cursor(s);
+        JsonCursor read = json_cursor(s);
+        float value = 0;
+        bool skipped = json_skip(&skip) && json_at_end(&skip);
+        bool was_read = json_float(&read, &value) && json_at_end(&read);
+        good += was_read ? 1 : 0;
+        if (skipped != was_read && differ++ < 5) {
+            fprintf(stderr, "%.*s: %d, %d\n", (int)n, text, skipped, was_read);
+        }
+    }
+    CHECK_I64(differ, 0);
+    CHECK(good > 1000);
+}
+
 static void grammar(void)
 {
     static const char *const good[] = {"0", "-0", "1e5", "1E+5", "0.5e-7", "null", "true", "false",
@@ -407,6 +437,7 @@ int main(void)
 {
     captures = captures_load();
     RUN(grammar);
+    RUN(skipping_judges_as_reading);
     RUN(floats_are_exact);
     RUN(numbers_are_what_the_engine_sent);
     RUN(whole_replies);
