@@ -394,10 +394,16 @@ unsigned act_open(Model *model, const Snapshot *snap, Confirm *confirm, int64_t 
     return MODEL_DRAW | MODEL_FLUSH_INPUT;
 }
 
+const char *act_past(const Model *model)
+{
+    return model->replay_only ? "this is a log, and the past"
+                              : "this is the past; End returns to live";
+}
+
 const char *act_locked(const Model *model)
 {
     if (model_in_replay(model)) {
-        return "this is the past; End returns to live";
+        return act_past(model);
     }
     if (model->ended) {
         return "the run has ended; 'rolltop run --resume' goes on from its last step";

@@ -104,7 +104,7 @@ static void engine_actions(Page *page, const Screen *screen, const EngineRow *ro
         char key;
     } acts[] = {{VERB_PAUSE, 'P'}, {VERB_UPDATE, 'U'}, {VERB_RESTART, 'R'}, {VERB_CORDON, 'C'}};
     const Model *m = screen->m;
-    const char *locked = model_in_replay(m) ? "this is the past; End returns to live"
+    const char *locked = model_in_replay(m) ? act_past(m)
                          : m->ended         ? "the run has ended"
                          : !m->control      ? "this console looks only (--control acts)"
                          : !m->linked       ? "the core's control socket does not answer"

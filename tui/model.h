@@ -334,6 +334,8 @@ bool act_cordoned(const Snapshot *snap, const EngineRow *row);
 const Pending *act_pending(const Model *model, int64_t engine);
 void act_reply(Model *model, int pending, bool ok, int64_t command, const char *message,
                int64_t now_us);
+/* Why nothing acts in the past. */
+const char *act_past(const Model *model);
 /* [RW], [RO], [LOCKED], [ARMED 4m] */
 void act_word(const Model *model, int64_t now_us, char *buffer, size_t size);
 /* typing.c */

@@ -153,12 +153,13 @@ static void add_key(const Model *m, SegmentLine *line, Action action, int drop)
 {
     char key[KEY_NAME_MAX];
     const ActionInfo *info = keymap_info(action);
+    bool no_live = action == ACT_TIME_LIVE && m->replay_only; /* there it goes to the log's end */
     if (m->config.keymap.keys[action][0] == TK_NONE) {
         return;
     }
     keymap_key_name(m->config.keymap.keys[action][0], key, sizeof key);
     segment_add(line, drop, info->group == G_ACT ? ROLE_KEY : ROLE_TEXT, "%s%s%s", key,
-                key[1] ? " " : "", info->label);
+                key[1] ? " " : "", no_live ? "Last" : info->label);
 }
 
 /* "[]Step": a pair of keys that go back and on. */
