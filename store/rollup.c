@@ -330,12 +330,10 @@ static int widest(int64_t at, int64_t to_s, int64_t last_s)
     return width;
 }
 
-Err rollup_read(Db *db, const RollRead *what, int64_t from_s, int64_t to_s, Stat *out,
-                Fault *fault)
+static Err read_range(Db *db, const RollRead *what, int64_t at, int64_t to_s, Stat *out,
+                      Fault *fault)
 {
-    *out = (Stat){0};
     Err err = ERR_OK;
-    int64_t at = (from_s + ROLLUP_MINUTE - 1) / ROLLUP_MINUTE * ROLLUP_MINUTE;
     int64_t end = to_s < what->last_s ? to_s : what->last_s;
     while (at < end && err == ERR_OK) {
         Stat stat;
@@ -344,6 +342,36 @@ Err rollup_read(Db *db, const RollRead *what, int64_t from_s, int64_t to_s, Stat
         stat_merge(out, &stat);
         at += rollup_spans[width];
     }
+    return err;
+}
+
+/* Buckets of one width that end in the range; of one that is not over, what is there of it. */
+static Err read_cell(Db *db, const RollRead *what, int64_t from_s, int64_t to_s, Stat *out,
+                     Fault *fault)
+{
+    int width = 0;
+    while (width + 1 < ROLLUP_SPANS && 2 * rollup_spans[width + 1] <= to_s - from_s) {
+        width++;
+    }
+    int64_t span = rollup_spans[width];
+    Err err = ERR_OK;
+    int64_t at = from_s / span * span;
+    for (; at + span <= to_s && at + span <= what->last_s && err == ERR_OK; at += span) {
+        Stat stat;
+        err = read_bucket(db, what, width, at, &stat, fault);
+        stat_merge(out, &stat);
+    }
+    bool last = to_s > what->last_s && from_s <= what->last_s;
+    return err || !last ? err : read_range(db, what, at, to_s, out, fault);
+}
+
+Err rollup_read(Db *db, const RollRead *what, int64_t from_s, int64_t to_s, Stat *out,
+                Fault *fault)
+{
+    *out = (Stat){0};
+    int64_t minute_s = (from_s + ROLLUP_MINUTE - 1) / ROLLUP_MINUTE * ROLLUP_MINUTE;
+    Err err = what->cells ? read_cell(db, what, from_s, to_s, out, fault)
+                          : read_range(db, what, minute_s, to_s, out, fault);
     /* Narrow buckets of long ago are gone: the wider one that the range lies in says more than
      * nothing. */
     for (int width = 0; width < ROLLUP_SPANS && out->count == 0 && err == ERR_OK; width++) {

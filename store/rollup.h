@@ -66,11 +66,12 @@ void rollup_key(Rollup *rollup, const AccSet *engines, double tokens, int64_t se
 /* The open minute anew from the rows behind `tick` (the last one before the minute). */
 Err rollup_load(Rollup *rollup, Db *db, int64_t second, Fault *fault);
 
-/* One series of one engine in [from_s, from_s + span_s): merged from the widest buckets that are
- * there. False: nothing is known. */
+/* One series of one engine in [from_s, to_s), merged from the widest buckets that fit; some twenty
+ * look-ups at most with `cells`, some forty without. count 0: nothing is known. */
 typedef struct RollRead {
     int64_t series, engine;
     int64_t last_s; /* newest second of the log: buckets beyond are made of narrower ones */
+    bool cells;     /* one of many ranges side by side: a bucket belongs to the one it ends in */
 } RollRead;
 Err rollup_read(Db *db, const RollRead *what, int64_t from_s, int64_t to_s, Stat *out,
                 Fault *fault);

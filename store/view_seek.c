@@ -312,7 +312,7 @@ bool view_strip(View *view, int64_t from_us, int64_t to_us, int cells, Arena *ar
     }
     view_begin(view, from_us);
     StripCell *strip = view_alloc(view, arena, (size_t)cells, sizeof *strip);
-    StripWork work = {.fleet = {.series = -1, .engine = ROLLUP_FLEET}};
+    StripWork work = {.fleet = {.series = -1, .engine = ROLLUP_FLEET, .cells = true}};
     if (strip != NULL) {
         work.trimmed = view_trimmed(view);
         db_last_us(&view->db, INT64_MAX, &work.last_us, &view->fault);
