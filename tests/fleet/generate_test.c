@@ -329,7 +329,7 @@ static void bad_ends(void)
     CHECK(done.total_us < 2000000);
 }
 
-/* What real frontends and engines refuse with: 503 and 500 in all their meanings, errors under 200. */
+/* What real frontends and engines refuse with: 503 and 500 in their meanings, errors under 200. */
 static void recorded_refusals(void)
 {
     static const struct { const char *name, *end, *detail; } cases[] = {
