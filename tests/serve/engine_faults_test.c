@@ -5,6 +5,10 @@
 #include "core/serve/synthetic.h"
 #include "tests/serve/rig.h"
 
+#define LOADS "/v1/loads"
+#define RUNNING "loads.0.num_running_reqs"
+#define GEN_TOTAL "loads.0.gen_tokens_total"
+
 static Part engine_start(void)
 {
     const char *argv[] = {"engine", "--synthetic", "--synthetic-digest", "d1", "--port", "0",
@@ -75,13 +79,12 @@ static void answers(void)
     CHECK(timed_ms(port, "\"max_new_tokens\":100,\"ignore_eos\":true") > 800);
     set(port, "{\"kind\":\"clear\"}");
     set(port, "{\"kind\":\"drop_reply\"}");
+    double made = number_of(port, LOADS, GEN_TOTAL);
     int fd = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5]}");
-    clock_sleep_us(600000);
+    CHECK(number_comes(port, LOADS, GEN_TOTAL, made + 1, 1e9));
+    CHECK(number_comes(port, "/get_load", "0.num_reqs", 0, 0)); /* it finished all the same */
     char byte = 0;
     CHECK_I64(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
-    json = http_json(port, "GET", "/get_load", "", 200);
-    CHECK_I64(json_num(json, "0.num_reqs"), 0); /* it finished all the same */
-    cJSON_Delete(json);
     close(fd);
     set(port, "{\"kind\":\"clear\"}");
     set(port, "{\"kind\":\"kv_cap\",\"n\":64}");
@@ -102,8 +105,7 @@ static void control(void)
     set(port, "{\"kind\":\"health\",\"status\":503,\"for\":0.3}");
     CHECK_I64(http_status(port, "GET", "/health", ""), 503);
     CHECK_I64(http_status(port, "GET", "/health_generate", ""), 503);
-    clock_sleep_us(350000);
-    CHECK_I64(http_status(port, "GET", "/health", ""), 200);
+    CHECK(status_comes(port, "/health", 200));
     set(port, "{\"kind\":\"flush\",\"mode\":\"400\"}");
     CHECK_I64(http_status(port, "POST", "/flush_cache", ""), 400);
     set(port, "{\"kind\":\"clear\"}");
@@ -152,7 +154,7 @@ static void control(void)
     cJSON_Delete(json);
     set(port, "{\"kind\":\"update\",\"mode\":\"hang\"}");
     int fd = http_send(port, "POST", "/update_weights_from_disk", "", update);
-    clock_sleep_us(200000);
+    CHECK_I64(http_status(port, "GET", "/ping", ""), 200); /* whatever comes behind it */
     char byte = 0;
     CHECK_I64(recv(fd, &byte, 1, MSG_DONTWAIT), -1);
     close(fd);
@@ -175,25 +177,21 @@ static void freezes(void)
     CHECK_I64(http_status(port, "GET", "/ping", ""), 200);
     CHECK(clock_mono_us() - start > 300000);
     set(port, "{\"kind\":\"gauges_stuck\"}");
+    double made = number_of(port, LOADS, GEN_TOTAL);
     int fd = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
                        "\"max_new_tokens\":400,\"ignore_eos\":true}}");
-    clock_sleep_us(200000);
-    cJSON *json = http_json(port, "GET", "/v1/loads", "", 200);
-    CHECK_I64(json_num(json, "loads.0.num_running_reqs"), 0);
-    CHECK(json_num(json, "loads.0.gen_tokens_total") > 20); /* counters go on */
-    cJSON_Delete(json);
+    CHECK(number_comes(port, LOADS, GEN_TOTAL, made + 20, 1e9)); /* counters go on */
+    CHECK_I64(number_of(port, LOADS, RUNNING), 0);
     Reply reply = http_read(fd);
     CHECK_I64(reply.status, 200);
     reply_free(&reply);
     set(port, "{\"kind\":\"clear\"}");
     set(port, "{\"kind\":\"zombie\",\"k\":1}");
     fd = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"rid\":\"z\"}");
-    clock_sleep_us(100000);
+    CHECK(number_comes(port, LOADS, RUNNING, 1, 1));
     CHECK_I64(http_status(port, "POST", "/abort_request", "{\"rid\":\"z\"}"), 200);
     CHECK_I64(http_status(port, "POST", "/flush_cache?timeout=0.2", ""), 400);
-    json = http_json(port, "GET", "/v1/loads", "", 200);
-    CHECK_I64(json_num(json, "loads.0.num_running_reqs"), 1);
-    cJSON_Delete(json);
+    CHECK_I64(number_of(port, LOADS, RUNNING), 1);
     CHECK(timed_ms(port, "\"max_new_tokens\":2") < 1000); /* the others are served */
     close(fd);
     set(port, "{\"kind\":\"crash\",\"code\":7,\"after\":0.1}");
@@ -207,7 +205,7 @@ static void one_of_many_dies_alone(void)
     Part part = part_start(engine_main, argv, 4);
     int fd = http_send(part.ports[1], "POST", "/generate", "", "{\"input_ids\":[5],"
                        "\"sampling_params\":{\"max_new_tokens\":4000,\"ignore_eos\":true}}");
-    clock_sleep_us(50000);
+    CHECK(number_comes(part.ports[1], LOADS, RUNNING, 1, 1));
     cJSON *json = http_json(part.ports[2], "GET", "/server_info", "", 200);
     CHECK_STR(json_str(json, "engine_name"), "eng-10");
     cJSON_Delete(json);

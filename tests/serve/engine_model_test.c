@@ -279,7 +279,7 @@ static void sampling_and_spans(void)
                            "\"return_logprob\":true,\"sampling_params\":{\"max_new_tokens\":1500,"
                            "\"ignore_eos\":true}}");
     }
-    clock_sleep_us(20000);
+    CHECK(number_comes(port, "/v1/loads", "loads.0.num_running_reqs", STREAMS, STREAMS));
     static const char *const modes[] = {"{\"mode\":\"in_place\"}", "{\"mode\":\"retract\"}"};
     for (int i = 0; i < 2; i++) {
         char body[512];
@@ -287,8 +287,9 @@ static void sampling_and_spans(void)
                          "\"%d\",\"flush_cache\":false}", i + 1);
         CHECK_I64(http_status(port, "POST", "/pause_generation", modes[i]), 200);
         CHECK_I64(http_status(port, "POST", "/update_weights_from_disk", body), 200);
+        double made = number_of(port, "/v1/loads", "loads.0.gen_tokens_total");
         CHECK_I64(http_status(port, "POST", "/continue_generation", "{}"), 200);
-        clock_sleep_us(10000);
+        CHECK(number_comes(port, "/v1/loads", "loads.0.gen_tokens_total", made + STREAMS, 1e9));
     }
     for (int i = 0; i < STREAMS; i++) {
         Reply reply = http_read(fds[i]);

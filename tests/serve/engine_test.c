@@ -18,21 +18,40 @@ static Part engine_start(const char *const *more)
 
 #define ENGINE(...) engine_start((const char *const[]){__VA_ARGS__, NULL})
 
+#define LOADS "/v1/loads?include=core"
+
 static double running(int port)
 {
-    cJSON *loads = http_json(port, "GET", "/v1/loads?include=core", "", 200);
-    double n = json_num(loads, "loads.0.num_running_reqs");
-    cJSON_Delete(loads);
-    return n;
+    return number_of(port, LOADS, "loads.0.num_running_reqs");
 }
 
 static bool comes_to_run(int port, double wanted)
 {
-    for (int i = 0; i < 300; i++) {
-        if (running(port) == wanted) {
+    return number_comes(port, LOADS, "loads.0.num_running_reqs", wanted, wanted);
+}
+
+static double tokens_made(int port)
+{
+    return number_of(port, "/v1/loads", "loads.0.gen_tokens_total");
+}
+
+static bool more_tokens(int port, double least)
+{
+    return number_comes(port, "/v1/loads", "loads.0.gen_tokens_total", least, 1e9);
+}
+
+/* Does the request on that connection wait at the engine, or is it answered? */
+static bool is_held(int port, int fd)
+{
+    for (int i = 0; i < RIG_POLLS; i++) {
+        char byte;
+        if (number_of(port, "/v1/loads?include=all", "loads.0.queues.paused") > 0) {
             return true;
         }
-        clock_sleep_us(10000);
+        if (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0) {
+            return false;
+        }
+        clock_sleep_us(RIG_POLL_US);
     }
     return false;
 }
@@ -284,10 +303,10 @@ static void pauses(void)
     Part part = ENGINE("--synthetic-tokens-per-s", "100");
     int port = part.ports[0];
     /* in_place: frozen, goes on, two versions in one sample. */
+    double made = tokens_made(port);
     int a = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
                       "\"max_new_tokens\":60,\"ignore_eos\":true}}");
-    CHECK(comes_to_run(port, 1));
-    clock_sleep_us(150000);
+    CHECK(more_tokens(port, made + 5));
     CHECK_I64(http_status(port, "POST", "/pause_generation", "{\"mode\":\"in_place\"}"), 200);
     CHECK_I64(http_status(port, "GET", "/health_generate", ""), 200); /* quick while paused */
     CHECK_I64(http_status(port, "POST", "/flush_cache", ""), 400);
@@ -309,10 +328,10 @@ static void pauses(void)
     cJSON_Delete(json);
     reply_free(&reply);
     /* retract: back to the queue, flush works, output so far stays. */
+    made = tokens_made(port);
     a = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
                   "\"max_new_tokens\":40,\"ignore_eos\":true}}");
-    CHECK(comes_to_run(port, 1));
-    clock_sleep_us(100000);
+    CHECK(more_tokens(port, made + 5));
     CHECK_I64(http_status(port, "POST", "/pause_generation", "{\"mode\":\"retract\"}"), 200);
     CHECK_I64(running(port), 0);
     CHECK_I64(http_status(port, "POST", "/flush_cache", ""), 200);
@@ -333,7 +352,7 @@ static void pauses(void)
     a = http_send(port, "POST", "/generate", "", LONG_BODY("held", "false"));
     int b = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
                       "\"max_new_tokens\":4,\"ignore_eos\":true}}");
-    clock_sleep_us(50000);
+    CHECK(number_comes(port, "/v1/loads", "loads.0.num_waiting_reqs", 2, 2));
     CHECK_I64(http_status(port, "POST", "/flush_cache", ""), 200);
     CHECK_I64(http_status(port, "POST", "/abort_request", "{\"rid\":\"held\"}"), 200);
     reply = http_read(a);
@@ -376,19 +395,29 @@ static void updates(void)
     cJSON_Delete(json);
     /* Not paused: waits for what runs; what comes meanwhile waits for it. */
     int a = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
-                      "\"max_new_tokens\":30,\"ignore_eos\":true}}");
+                      "\"max_new_tokens\":200,\"ignore_eos\":true}}");
     CHECK(comes_to_run(port, 1));
     CHECK_I64(fs_write_atomic(file, "two", 3, NULL), ERR_OK);
     (void)str_format(body, sizeof body, "{\"model_path\":\"%s\",\"weight_version\":\"4\"}", dir);
     int u = http_send(port, "POST", "/update_weights_from_disk", "", body);
-    clock_sleep_us(30000);
-    int b = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
-                      "\"max_new_tokens\":3,\"ignore_eos\":true}}");
+    static const char three[] = "{\"input_ids\":[5],\"sampling_params\":{\"max_new_tokens\":3,"
+                                "\"ignore_eos\":true}}";
+    int b = http_send(port, "POST", "/generate", "", three);
+    while (!is_held(port, b)) { /* the new weights are still being read */
+        Reply early = http_read(b);
+        bool old = strstr(early.body, "[{\"version\":\"3\",\"start\":0,\"end\":3}]") != NULL;
+        CHECK(old);
+        reply_free(&early);
+        b = old ? http_send(port, "POST", "/generate", "", three) : -1;
+        if (!old) {
+            break;
+        }
+    }
     Reply first = http_read(a);
     Reply update = http_read(u);
     Reply second = http_read(b);
     CHECK_I64(update.status, 200);
-    CHECK(strstr(first.body, "[{\"version\":\"3\",\"start\":0,\"end\":30}]"));
+    CHECK(strstr(first.body, "[{\"version\":\"3\",\"start\":0,\"end\":200}]"));
     CHECK(strstr(second.body, "[{\"version\":\"4\",\"start\":0,\"end\":3}]"));
     reply_free(&first);
     reply_free(&update);

@@ -276,7 +276,7 @@ static void engines_that_die(void)
     /* Killed in mid-stream: an error in the stream, then [DONE]. */
     int fd = http_send(port, "POST", "/generate", "", "{\"input_ids\":[21],\"stream\":true,"
                        "\"sampling_params\":{\"max_new_tokens\":9000,\"ignore_eos\":true}}");
-    clock_sleep_us(100000);
+    CHECK(text_comes(fd, "data: {"));
     CHECK_I64(http_status(engines.ports[0], "POST", "/_fault", "{\"kind\":\"crash\"}"), 0);
     Reply reply = http_read(fd);
     CHECK(reply.whole);
@@ -384,9 +384,9 @@ static void drain(void)
     int port = front.ports[0];
     int fd = http_send(port, "POST", "/generate", "", "{\"input_ids\":[21],\"stream\":true,"
                        "\"sampling_params\":{\"max_new_tokens\":200,\"ignore_eos\":true}}");
-    clock_sleep_us(100000);
+    CHECK(text_comes(fd, "data: {"));
     kill(front.pid, SIGTERM);
-    clock_sleep_us(50000);
+    CHECK(status_comes(port, "/health", 503));
     check_body(port, "GET", "/health", "", "", 503, "{\"status\":\"not_ready\",\"stage\":"
                "\"draining\",\"message\":\"Service is not ready\"}");
     check_body(port, "POST", "/generate", "", "{\"bad\":", 503, "{\"message\":\"Service is not "

@@ -289,4 +289,55 @@ static inline int sse_count(const Reply *reply)
     return n;
 }
 
+enum { RIG_POLLS = 12000, RIG_POLL_US = 5000 }; /* conditions are waited for up to a minute */
+
+/* A number of a GET's reply, "loads.0.num_running_reqs". */
+static inline double number_of(int port, const char *path, const char *key)
+{
+    cJSON *json = http_json(port, "GET", path, "", 200);
+    double number = json_num(json, key);
+    cJSON_Delete(json);
+    return number;
+}
+
+/* Waits until that number lies between `least` and `most`. */
+static inline bool number_comes(int port, const char *path, const char *key, double least,
+                                double most)
+{
+    for (int i = 0; i < RIG_POLLS; i++) {
+        double number = number_of(port, path, key);
+        if (number >= least && number <= most) {
+            return true;
+        }
+        clock_sleep_us(RIG_POLL_US);
+    }
+    return false;
+}
+
+static inline bool status_comes(int port, const char *path, int status)
+{
+    for (int i = 0; i < RIG_POLLS; i++) {
+        if (http_status(port, "GET", path, "") == status) {
+            return true;
+        }
+        clock_sleep_us(RIG_POLL_US);
+    }
+    return false;
+}
+
+/* Waits until that text has come on the connection, and leaves it there to be read. */
+static inline bool text_comes(int fd, const char *wanted)
+{
+    char seen[16384];
+    for (int i = 0; i < RIG_POLLS; i++) {
+        ssize_t n = recv(fd, seen, sizeof seen - 1, MSG_PEEK | MSG_DONTWAIT);
+        seen[n > 0 ? n : 0] = '\0';
+        if (strstr(seen, wanted)) {
+            return true;
+        }
+        clock_sleep_us(RIG_POLL_US);
+    }
+    return false;
+}
+
 #endif
