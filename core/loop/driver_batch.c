@@ -146,22 +146,6 @@ Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault)
     return ERR_OK;
 }
 
-/* Sets the mask of the sample's tokens that are not of `policy` to 0; their number. */
-static int64_t mask_older(const RolloutSample *sample, int64_t policy, uint8_t *mask)
-{
-    int64_t older = 0;
-    for (size_t i = 0; i < sample->span_count; i++) {
-        const SampleSpan *span = &sample->spans[i];
-        if (span->policy_version != policy) {
-            older += span->to - span->from;
-            if (mask) {
-                memset(mask + span->from, 0, (size_t)(span->to - span->from));
-            }
-        }
-    }
-    return older;
-}
-
 uint8_t *driver_job_masks(const RolloutJob *job, const RolloutSample *samples, int count)
 {
     const int64_t policy = rollout_batch_policy(job->rollout);
@@ -169,7 +153,7 @@ uint8_t *driver_job_masks(const RolloutJob *job, const RolloutSample *samples, i
     int64_t older = 0;
     for (int i = 0; i < count && job->driver->config->mask_offpolicy; i++) {
         total += samples[i].count;
-        older += mask_older(&samples[i], policy, NULL);
+        older += spans_mask_older(samples[i].spans, samples[i].span_count, policy, NULL);
     }
     if (older == 0) {
         return NULL;
@@ -178,7 +162,7 @@ uint8_t *driver_job_masks(const RolloutJob *job, const RolloutSample *samples, i
     memset(masks, 1, total);
     size_t at = 0;
     for (int i = 0; i < count; i++) {
-        (void)mask_older(&samples[i], policy, masks + at);
+        (void)spans_mask_older(samples[i].spans, samples[i].span_count, policy, masks + at);
         at += samples[i].count;
     }
     return masks;
@@ -196,7 +180,8 @@ void driver_job_measure(RolloutJob *job)
         sum += samples[i].reward;
         squares += samples[i].reward * samples[i].reward;
         job->tokens += (int64_t)samples[i].count;
-        older += mask_older(&samples[i], rollout_batch_policy(job->rollout), NULL);
+        older += spans_mask_older(samples[i].spans, samples[i].span_count,
+                                  rollout_batch_policy(job->rollout), NULL);
     }
     job->older_share = job->tokens > 0 ? (double)older / (double)job->tokens : 0.0;
     if (count > 0) {

@@ -65,24 +65,36 @@ static void on_trained_again(const TrainerReply *reply, void *user)
 static Err send_logged(Driver *d, const BatchView *batch, Fault *fault)
 {
     TrainSample *samples = xcalloc(batch->count, sizeof *samples);
-    size_t total = 0;
+    size_t total = 0, responses = 0;
     for (size_t i = 0; i < batch->count; i++) {
         total += batch->rows[i].prompt_count + batch->rows[i].token_count;
+        responses += batch->rows[i].token_count;
     }
     int32_t *tokens = xcalloc(total, sizeof *tokens);
     int32_t *at = tokens;
+    uint8_t *masks = xcalloc(responses + 1, sizeof *masks);
+    uint8_t *mask = masks;
+    int64_t older = 0;
+    memset(masks, 1, responses);
     for (size_t i = 0; i < batch->count; i++) {
         const BatchRow *row = &batch->rows[i];
         samples[i] = (TrainSample){.tokens = at, .prompt_count = row->prompt_count,
                                    .response_count = row->token_count,
                                    .rollout_logp = row->logprobs, .reward = row->reward,
+                                   .mask = mask,
                                    .rollout_id = row->sample};
         memcpy(at, row->prompt, row->prompt_count * sizeof *at);
         memcpy(at + row->prompt_count, row->tokens, row->token_count * sizeof *at);
         at += row->prompt_count + row->token_count;
+        older += spans_mask_older(row->spans, row->span_count, batch->policy, mask);
+        mask += row->token_count;
+    }
+    for (size_t i = 0; i < batch->count && (older == 0 || !d->config->mask_offpolicy); i++) {
+        samples[i].mask = NULL; /* as the first time */
     }
     Err err = trainer_train(d->train.process, d->train.at + 1, samples, batch->count,
                             on_trained_again, d, fault);
+    free(masks);
     free(tokens);
     free(samples);
     return err;

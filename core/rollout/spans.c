@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 void trail_add(PolicyTrail *trail, int64_t version)
 {
@@ -106,4 +107,19 @@ bool spans_allowed(const SpanRule *rule, const SampleSpan *spans, size_t span_co
         return false;
     }
     return true;
+}
+
+int64_t spans_mask_older(const SampleSpan *spans, size_t count, int64_t policy, uint8_t *mask)
+{
+    int64_t older = 0;
+    for (size_t i = 0; i < count; i++) {
+        const SampleSpan *span = &spans[i];
+        if (span->policy_version != policy) {
+            older += span->to - span->from;
+            if (mask) {
+                memset(mask + span->from, 0, (size_t)(span->to - span->from));
+            }
+        }
+    }
+    return older;
 }

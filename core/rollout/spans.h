@@ -28,5 +28,7 @@ typedef struct SpanRule {
 /* Do the spans cover `tokens` without a gap, by allowed policies in their order? False: why not. */
 bool spans_allowed(const SpanRule *rule, const SampleSpan *spans, size_t span_count, size_t tokens,
                    char reason[96]);
+/* Sets the mask of every token that another policy made to 0; `mask` may be NULL. Their number. */
+int64_t spans_mask_older(const SampleSpan *spans, size_t count, int64_t policy, uint8_t *mask);
 
 #endif

@@ -148,12 +148,14 @@ static int busy_engine(const Now *state)
     return -1;
 }
 
-/* The operator goes back one policy while samples are under way. */
-static bool update_in_flight(const Now *state)
+/* The operator goes back one policy, until that has met samples that were under way: `met` finds
+ * them in the log. */
+static bool update_in_flight(const Now *state, const char *met)
 {
     const char *back = "select count(*) n from txn where to_version<from_version and "
                        "outcome='committed' and command_id>0";
     for (int i = 0; i < 50; i++) {
+        int64_t before = count_of(back);
         CHECK(busy_engine(state) >= 0);
         char *words = xasprintf("ctl update --to %lld --run %s",
                                 (long long)now().committed - 1, run_id);
@@ -161,8 +163,11 @@ static bool update_in_flight(const Now *state)
         bool taken = text != NULL;
         free(text);
         free(words);
-        for (int k = 0; taken && k < WAIT_MS / 100; k++) {
-            if (count_of(back) > 0) {
+        for (int k = 0; taken && count_of(back) == before && k < WAIT_MS / 100; k++) {
+            clock_sleep_us(100000);
+        }
+        for (int k = 0; taken && k < 50; k++) { /* what it met is in the log once it has ended */
+            if (count_of(met) > 0) {
                 return true;
             }
             clock_sleep_us(100000);
@@ -224,7 +229,8 @@ static void start_run(const char *mode)
     char *fleet = others[0] > 0
                       ? xasprintf("--rollout-external-engine-addrs 127.0.0.1:%d 127.0.0.1:%d",
                                   ports[0], ports[1])
-                      : xstrdup("--local-engines 2 --engine-faults");
+                      : xstrdup("--local-engines 2 --engine-faults "
+                                "--mask-offpolicy-in-partial-rollout");
     char *words = xasprintf(
         "run --headless --log %s --run-id %s --hf-checkpoint %s --prompt-data %s --rm-type random "
         "--rollout-batch-size 4 --n-samples-per-prompt 4 --num-rollout 100000 "
@@ -380,7 +386,7 @@ static int64_t with_reason(const char *words)
     return n;
 }
 
-static Judge play(const char *mode, const char *name)
+static Judge play(const char *mode, const char *name, bool keeps)
 {
     run_id = name;
     (void)str_format(logfile, sizeof logfile, "%s/%s.db", root, name);
@@ -388,7 +394,10 @@ static Judge play(const char *mode, const char *name)
     CHECK(ready(3));
     Now state = now();
     set_faults(&state, true);
-    CHECK(update_in_flight(&state));
+    CHECK(update_in_flight(&state, keeps ? "select count(*) n from attempt where try=1 and "
+                                           "versions like '%,%'"
+                                         : "select count(*) n from attempt where reason like "
+                                           "'abort; %tokens%'"));
     CHECK(ready(1));
     int victim = busy_engine(&state);
     CHECK(victim >= 0 && kill(state.pids[victim], SIGKILL) == 0);
@@ -420,7 +429,7 @@ static Judge play(const char *mode, const char *name)
 
 static void aborted_and_generated_anew(void)
 {
-    Judge judge = play("abort", "abort");
+    Judge judge = play("abort", "abort", false);
     CHECK_I64(judge.crossed, 0);
     CHECK(with_reason("abort; %tokens, begins anew as set") > 0);
     CHECK_I64(with_reason("abort; %goes on%"), 0);
@@ -428,27 +437,28 @@ static void aborted_and_generated_anew(void)
 
 static void resumed_from_their_tokens(void)
 {
-    Judge judge = play("resume", "resume");
+    Judge judge = play("resume", "resume", false);
     CHECK(judge.crossed > 0);
     CHECK_I64(judge.kept_in_place, 0);
     CHECK(with_reason("abort; %tokens, goes on from them") > 0);
+    CHECK(count_of("select count(*) n from metric join word on name=word_id where "
+                   "text='rollout/offpolicy_token_share' and value>0 and value<1") > 0);
 }
 
 static void kept_in_place(void)
 {
-    Judge judge = play("in-place", "place");
+    Judge judge = play("in-place", "place", true);
     CHECK(judge.kept_in_place > 0);
     CHECK_I64(with_reason("abort%"), 0);
 }
 
-/* Engines of others without a frontend: whole replies, from the engines themselves; they are not
- * asked to keep anything. */
+/* Engines of others without a frontend: whole replies, from the engines themselves. */
 static void engines_of_others(void)
 {
     for (int i = 0; i < ENGINES; i++) {
         start_engine(i);
     }
-    Judge judge = play("in-place", "others");
+    Judge judge = play("resume", "others", false);
     CHECK(judge.crossed > 0);
     CHECK_I64(judge.kept_in_place, 0);
     CHECK(with_reason("abort; %tokens, goes on from them") > 0);

@@ -223,6 +223,16 @@ static void spans_have_an_order(void)
     trail_free(&trail);
 }
 
+static void masks_of_older_tokens(void)
+{
+    static const SampleSpan spans[] = {{0, 2, 5}, {2, 3, 6}, {3, 5, 7}};
+    uint8_t mask[5] = {1, 1, 1, 1, 1};
+    CHECK_I64(spans_mask_older(spans, 3, 6, NULL), 4);
+    CHECK_I64(spans_mask_older(spans, 3, 7, mask), 3);
+    CHECK(mask[0] == 0 && mask[2] == 0 && mask[3] == 1 && mask[4] == 1);
+    CHECK_I64(spans_mask_older(spans, 0, 7, mask), 0);
+}
+
 /* ---- random cuts and changes --------------------------------------------------------------- */
 
 typedef struct Flight {
@@ -346,6 +356,7 @@ int main(void)
     RUN(waiting_over_a_change);
     RUN(accepted_samples_over_a_change);
     RUN(spans_have_an_order);
+    RUN(masks_of_older_tokens);
     RUN(every_token_keeps_its_stamp_under_random_cuts);
     return test_end();
 }
