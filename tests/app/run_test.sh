@@ -32,7 +32,7 @@ sql "$T/a.db" "select count(*) n from step where step=-1 and eval_reward_mean is
 
 # A standard stream that is closed is not the number of the next file opened.
 "$R" query "$T/a.db" steps >&- 2>"$T/closed"
-[ $? -eq 2 ] || fail "a closed stdout is an error"
+[ $? -eq 3 ] || fail "a closed stdout is an error"
 grep -q "cannot write the answer: Bad file descriptor" "$T/closed" || fail "a closed stdout is said"
 
 # What only shows with a tokenizer and weights is refused before anything starts, too.
@@ -163,6 +163,11 @@ wait_for 60 sh -c "'$R' query '$T/b.db' --json --sql \"select count(*) n from co
     fail "the restart of a cordoned engine is done"
 "$R" ctl uncordon eng-00 --run killed >/dev/null || fail "uncordon"
 goes_on || fail "steps go on after the commands"
+
+# The same without a terminal, of the run that is alive.
+"$R" snapshot --run killed --json | grep -q '"live":true' || fail "snapshot of a live run"
+[ "$("$R" top --batch --run killed --json -n 2 -d 0.5 | wc -l)" -eq 2 ] || fail "top of a live run"
+"$R" events --run killed -n 500 | grep -q "restart eng-00" || fail "events of a live run"
 
 # The core is killed: its children end, and the run goes on from its last durable step.
 children=$(cat /proc/$core/task/*/children) # ps is no part of the base image
