@@ -366,6 +366,37 @@ static void pauses(void)
     CHECK_I64(part_stop(&part), 0);
 }
 
+/* Not paused: the update waits for what runs; what comes meanwhile waits for it. */
+static void update_while_running(int port, const char *body)
+{
+    int a = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
+                      "\"max_new_tokens\":200,\"ignore_eos\":true}}");
+    CHECK(comes_to_run(port, 1));
+    int u = http_send(port, "POST", "/update_weights_from_disk", "", body);
+    static const char three[] = "{\"input_ids\":[5],\"sampling_params\":{\"max_new_tokens\":3,"
+                                "\"ignore_eos\":true}}";
+    int b = http_send(port, "POST", "/generate", "", three);
+    while (!is_held(port, b)) { /* the new weights are still being read */
+        Reply early = http_read(b);
+        bool old = strstr(early.body, "[{\"version\":\"3\",\"start\":0,\"end\":3}]") != NULL;
+        CHECK(old);
+        reply_free(&early);
+        b = old ? http_send(port, "POST", "/generate", "", three) : -1;
+        if (!old) {
+            break;
+        }
+    }
+    Reply first = http_read(a);
+    Reply update = http_read(u);
+    Reply second = http_read(b);
+    CHECK_I64(update.status, 200);
+    CHECK(strstr(first.body, "[{\"version\":\"3\",\"start\":0,\"end\":200}]"));
+    CHECK(strstr(second.body, "[{\"version\":\"4\",\"start\":0,\"end\":3}]"));
+    reply_free(&first);
+    reply_free(&update);
+    reply_free(&second);
+}
+
 static void updates(void)
 {
     Part part = ENGINE("--synthetic-tokens-per-s", "100");
@@ -393,35 +424,9 @@ static void updates(void)
               synthetic_token(synthetic_key(digest, prompt, 1), 0, NULL));
     CHECK_STR(json_str(json, "meta_info.weight_version"), "3");
     cJSON_Delete(json);
-    /* Not paused: waits for what runs; what comes meanwhile waits for it. */
-    int a = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
-                      "\"max_new_tokens\":200,\"ignore_eos\":true}}");
-    CHECK(comes_to_run(port, 1));
     CHECK_I64(fs_write_atomic(file, "two", 3, NULL), ERR_OK);
     (void)str_format(body, sizeof body, "{\"model_path\":\"%s\",\"weight_version\":\"4\"}", dir);
-    int u = http_send(port, "POST", "/update_weights_from_disk", "", body);
-    static const char three[] = "{\"input_ids\":[5],\"sampling_params\":{\"max_new_tokens\":3,"
-                                "\"ignore_eos\":true}}";
-    int b = http_send(port, "POST", "/generate", "", three);
-    while (!is_held(port, b)) { /* the new weights are still being read */
-        Reply early = http_read(b);
-        bool old = strstr(early.body, "[{\"version\":\"3\",\"start\":0,\"end\":3}]") != NULL;
-        CHECK(old);
-        reply_free(&early);
-        b = old ? http_send(port, "POST", "/generate", "", three) : -1;
-        if (!old) {
-            break;
-        }
-    }
-    Reply first = http_read(a);
-    Reply update = http_read(u);
-    Reply second = http_read(b);
-    CHECK_I64(update.status, 200);
-    CHECK(strstr(first.body, "[{\"version\":\"3\",\"start\":0,\"end\":200}]"));
-    CHECK(strstr(second.body, "[{\"version\":\"4\",\"start\":0,\"end\":3}]"));
-    reply_free(&first);
-    reply_free(&update);
-    reply_free(&second);
+    update_while_running(port, body);
     /* A bad one leaves all as it was. */
     json = http_json(port, "POST", "/update_weights_from_disk", "{\"model_path\":\"/no/such/dir\","
                      "\"weight_version\":\"9\"}", 400);
@@ -433,12 +438,12 @@ static void updates(void)
     CHECK_STR(json_str(json, "weight_version"), "4");
     cJSON_Delete(json);
     /* A flush that cannot be is refused; upstream would die of it. */
-    a = http_send(port, "POST", "/generate", "", LONG_BODY("x", "false"));
+    int a = http_send(port, "POST", "/generate", "", LONG_BODY("x", "false"));
     CHECK(comes_to_run(port, 1));
     CHECK_I64(http_status(port, "POST", "/pause_generation", "{\"mode\":\"in_place\"}"), 200);
     CHECK_I64(http_status(port, "POST", "/update_weights_from_disk", body), 400);
     CHECK_I64(http_status(port, "POST", "/abort_request", "{\"abort_all\":true}"), 200);
-    first = http_read(a);
+    Reply first = http_read(a);
     CHECK(strstr(first.body, "\"Aborted\"")); /* at once, though paused */
     reply_free(&first);
     CHECK_I64(http_status(port, "POST", "/update_weights_from_disk", body), 200);
