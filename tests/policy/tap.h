@@ -82,11 +82,11 @@ static inline void tap_fire(TapOrder *order)
         struct timespec wait = {0, order->delay_us * 1000L};
         nanosleep(&wait, NULL);
     }
+    order->call = TAP_NONE;
+    order->fired = 1; /* said first: who fires may be a child that dies with the victim */
     if (order->victim > 0) {
         (void)kill(order->victim, SIGKILL);
     }
-    order->call = TAP_NONE;
-    order->fired = 1;
 }
 
 /* A call begins (or its answer comes): is it the one? */
