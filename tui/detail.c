@@ -410,8 +410,9 @@ static void alert_detail(const Draw *d, const Screen *screen, const Detail *deta
     int used = draw_wrap(&body, page.y, body.r.h - page.y, 0, ROLE_TEXT,
                          str_from(or_dash(row->evidence)));
     page.y += used + 1;
-    page_line(&page, "press", ROLE_KEY, "%s  %s", or_dash(row->next_key),
-              key_help(row->next_key));
+    if (row->next_key && row->next_key[0]) { /* a watch has none: it cannot act */
+        page_line(&page, "press", ROLE_KEY, "%s  %s", row->next_key, key_help(row->next_key));
+    }
 }
 
 static void event_detail(const Draw *d, const Screen *screen, const Detail *detail)

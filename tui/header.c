@@ -289,8 +289,9 @@ static void draw_alerts(const Draw *d, int y, const Screen *screen)
     if (s->alerts.count > 0) {
         const AlertRow *worst = &s->alerts.rows[0];
         segment_add(&line, 2, ROLE_KEY, "! shows it");
-        segment_add(&line, 6, ROLE_TEXT, "%s; press %s", or_dash(worst->evidence),
-                    or_dash(worst->next_key));
+        bool key = worst->next_key && worst->next_key[0]; /* a watch has none: it cannot act */
+        segment_add(&line, 6, ROLE_TEXT, "%s%s%s", or_dash(worst->evidence),
+                    key ? "; press " : "", key ? worst->next_key : "");
         if (acked > 0) {
             segment_add(&line, 8, ROLE_DIM, "acknowledged: %d", acked);
         }
