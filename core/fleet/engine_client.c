@@ -52,15 +52,14 @@ static void on_http_done(HttpCall *call, const HttpResult *http, void *user)
             return;
         }
     }
-    EngineAnswer *answer = xcalloc(1, sizeof *answer);
+    EngineAnswer answer = {0};
     char where[256];
     (void)str_format(where, sizeof where, "%s %s%s", route->method, c->base_url,
                      c->second ? route->fallback : route->path);
-    engine_parse(&c->call, where, http->end, http->status, http->body, answer);
-    answer->took_us = c->took_us;
-    answer->fresh = http->fresh;
-    c->on_done(answer, c->user);
-    free(answer);
+    engine_parse(&c->call, where, http->end, http->status, http->body, &answer);
+    answer.took_us = c->took_us;
+    answer.fresh = http->fresh;
+    c->on_done(&answer, c->user);
     control_free(c);
 }
 

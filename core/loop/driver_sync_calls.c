@@ -229,14 +229,14 @@ static void engine_answered(const EngineAnswer *a, void *user)
  * Ours can be asked. */
 static void continue_checked(const EngineAnswer *a, void *user)
 {
-    EngineAnswer *said = xcalloc(1, sizeof *said);
-    *said = *a;
-    if (a->err == ERR_OK && a->paused) {
-        said->err = fault_set(&said->fault, ERR_STATE, NULL, "it answers that it goes on, and "
-                              "stays paused");
+    if (a->err != ERR_OK || !a->paused) {
+        engine_answered(a, user);
+        return;
     }
-    engine_answered(said, user);
-    free(said);
+    EngineAnswer said = *a;
+    said.err = fault_set(&said.fault, ERR_STATE, NULL, "it answers that it goes on, and stays "
+                         "paused");
+    engine_answered(&said, user);
 }
 
 static void continue_answered(const EngineAnswer *a, void *user)
