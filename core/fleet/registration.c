@@ -235,6 +235,22 @@ static Listed *newest_free(Registration *r)
     return newest;
 }
 
+/* The free ids, and those that they could have been taken for before, are one guess. */
+static void note_guess(Registration *r)
+{
+    const int64_t now = ++r->guesses;
+    for (size_t i = 0; i < r->id_count; i++) {
+        const int64_t before = r->ids[i].guess;
+        if (!is_free(r, &r->ids[i])) {
+            continue;
+        }
+        for (size_t k = 0; k < r->id_count && before > 0; k++) {
+            r->ids[k].guess = r->ids[k].guess == before ? now : r->ids[k].guess;
+        }
+        r->ids[i].guess = now;
+    }
+}
+
 /* Ids are handed out only when nobody is left over: which of two engines that wait is the one
  * that registered cannot be told. */
 static void hand_out(Registration *r)
@@ -242,10 +258,7 @@ static void hand_out(Registration *r)
     if (!one_for_each(r)) {
         return;
     }
-    r->guesses++;
-    for (size_t i = 0; i < r->id_count; i++) {
-        r->ids[i].guess = is_free(r, &r->ids[i]) ? r->guesses : r->ids[i].guess;
-    }
+    bool guessed = false;
     for (;;) {
         int last = -1;
         for (int i = 0; i < r->engine_count; i++) {
@@ -256,6 +269,10 @@ static void hand_out(Registration *r)
         }
         if (last < 0) {
             return;
+        }
+        if (!guessed) {
+            note_guess(r);
+            guessed = true;
         }
         newest_free(r)->engine = last;
         r->engines[last].place = PLACE_LISTED;
