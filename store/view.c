@@ -35,6 +35,8 @@ void view_close(View *view)
     }
     db_close(&view->db);
     free(view->scratch);
+    view_keys_free(view->keys);
+    view_now_free(view->now);
     free(view);
 }
 

@@ -178,7 +178,53 @@ static void fill_numbers(EngineRow *row, EngineAcc *now, const EngineAcc *minute
     }
 }
 
-/* Observations of all engines for cells of ten seconds and more: key ticks are enough. */
+/* Observations at a key tick, which never change once its second is well over. A frame looks at
+ * the same ones as the frame before it, so they are read once. */
+typedef struct KeySeen {
+    int64_t second; /* 0: an empty place */
+    SeenList seen;
+} KeySeen;
+
+struct KeyMemo {
+    KeySeen places[VIEW_SPARK_MAX + 4];
+    size_t next; /* the place that is given up next */
+};
+
+void view_keys_free(KeyMemo *memo)
+{
+    enum { PLACES = sizeof memo->places / sizeof *memo->places };
+    for (size_t i = 0; memo != NULL && i < PLACES; i++) {
+        free(memo->places[i].seen.items);
+    }
+    free(memo);
+}
+
+static const SeenList *key_seen(View *view, int64_t second)
+{
+    enum { PLACES = sizeof view->keys->places / sizeof *view->keys->places };
+    if (view->keys == NULL) {
+        view->keys = xcalloc(1, sizeof *view->keys);
+    }
+    for (size_t i = 0; i < PLACES; i++) {
+        if (view->keys->places[i].second == second) {
+            return &view->keys->places[i].seen;
+        }
+    }
+    KeySeen *place = &view->keys->places[view->keys->next];
+    view->keys->next = (view->keys->next + 1) % PLACES;
+    place->second = second;
+    place->seen.count = 0;
+    Err err = acc_history(&view->db, second * SECOND_US, (second + 1) * SECOND_US, note_seen,
+                          &place->seen, &view->fault);
+    if (err != ERR_OK) {
+        place->second = 0;
+        place->seen.count = 0;
+    }
+    return &place->seen;
+}
+
+/* Observations of all engines for cells of ten seconds and more: key ticks are enough. The
+ * newest, which may still be written anew, are part of the state at T. */
 static void load_coarse(View *view, int64_t t_us, int cells, int64_t cell_us, SeenList *seen)
 {
     int64_t done = -1;
@@ -189,14 +235,15 @@ static void load_coarse(View *view, int64_t t_us, int cells, int64_t cell_us, Se
             continue;
         }
         done = key.second;
-        AccSet set = {0};
-        acc_load_key(&view->db, key.second, &set, &view->fault);
-        for (size_t j = 0; j < set.count; j++) {
-            if (set.items[j].counter_us != 0) {
-                note_seen(set.items[j].engine, set.items[j].counter_us, set.items[j].tokens, seen);
-            }
+        if (t_us - key.second * SECOND_US < 2 * KEY_SECONDS * SECOND_US) {
+            acc_history(&view->db, key.second * SECOND_US, (key.second + 1) * SECOND_US,
+                        note_seen, seen, &view->fault);
+            continue;
         }
-        acc_free(&set);
+        const SeenList *known = key_seen(view, key.second);
+        for (size_t j = 0; j < known->count; j++) {
+            note_seen(known->items[j].engine, known->items[j].t_us, known->items[j].tokens, seen);
+        }
     }
 }
 
@@ -207,19 +254,63 @@ typedef struct EngineWork {
     int64_t grain_us; /* how far apart ticks are */
 } EngineWork;
 
-/* The state at T and the observations of the last `back_us` in order of engine and time. */
-static void load_now(View *view, int64_t t_us, int64_t back_us, EngineWork *work)
+/* Header and engines of a frame ask for the same walk: the last one is kept for as long as nobody
+ * wrote. */
+struct NowMemo {
+    bool known;
+    int64_t t_us, back_us, data_version, grain_us;
+    AccSet now;
+    SeenList seen;
+};
+
+void view_now_free(NowMemo *memo)
+{
+    if (memo != NULL) {
+        acc_free(&memo->now);
+        free(memo->seen.items);
+    }
+    free(memo);
+}
+
+static void read_now(View *view, int64_t t_us, int64_t back_us, NowMemo *memo)
 {
     Tick key;
     Trimmed trimmed = view_trimmed(view);
+    memo->now.count = memo->seen.count = 0;
     tick_key_at(&view->db, t_us, &key, &view->fault);
-    work->grain_us = view_grain_us(&trimmed, t_us - back_us);
-    int64_t from_us = t_us - back_us - SECOND_US - work->grain_us;
+    memo->grain_us = view_grain_us(&trimmed, t_us - back_us);
+    int64_t from_us = t_us - back_us - SECOND_US - memo->grain_us;
     if (key.found) { /* what is before the state's own walk */
         acc_history(&view->db, from_us > 0 ? from_us : 0, key.second * SECOND_US, note_seen,
-                    &work->seen, &view->fault);
+                    &memo->seen, &view->fault);
     }
-    acc_load(&view->db, t_us, &work->now, note_seen, &work->seen, &view->fault);
+    acc_load(&view->db, t_us, &memo->now, note_seen, &memo->seen, &view->fault);
+    memo->known = view_good(view);
+}
+
+/* The state at T and the observations of the last `back_us` in order of engine and time. */
+static void load_now(View *view, int64_t t_us, int64_t back_us, EngineWork *work)
+{
+    int64_t version = view_number(view, view_query(view, "PRAGMA data_version", NULL, 0), 0);
+    if (view->now == NULL) {
+        view->now = xcalloc(1, sizeof *view->now);
+    }
+    NowMemo *memo = view->now;
+    if (!memo->known || memo->t_us != t_us || memo->back_us != back_us ||
+        memo->data_version != version) {
+        read_now(view, t_us, back_us, memo);
+        memo->t_us = t_us;
+        memo->back_us = back_us;
+        memo->data_version = version;
+    }
+    work->grain_us = memo->grain_us;
+    for (size_t i = 0; i < memo->now.count; i++) {
+        *acc_find(&work->now, memo->now.items[i].engine) = memo->now.items[i];
+    }
+    for (size_t i = 0; i < memo->seen.count; i++) {
+        const Seen *seen = &memo->seen.items[i];
+        note_seen(seen->engine, seen->t_us, seen->tokens, &work->seen);
+    }
     if (work->seen.count > 1) {
         qsort(work->seen.items, work->seen.count, sizeof(Seen), by_engine_time);
     }

@@ -12,14 +12,6 @@ static void fill_policy(View *view, Arena *arena, int64_t t_us, PolicyRow *row)
     static const char state[] =
         "SELECT state, t_us, txn_id, reason FROM policy_state WHERE version = ?1 AND t_us <= ?2"
         " ORDER BY t_us DESC, change_id DESC LIMIT 1";
-    /* Engines are few; each has one newest state at T. */
-    static const char engines[] =
-        "SELECT count(*) FROM (WITH RECURSIVE e(id) AS (SELECT min(engine) FROM engine"
-        " UNION ALL SELECT (SELECT min(engine) FROM engine WHERE engine > e.id) FROM e"
-        " WHERE e.id IS NOT NULL) SELECT (SELECT CASE WHEN state = ?3 THEN -1"
-        " ELSE policy_version END FROM engine_state s WHERE s.engine = e.id AND s.t_us <= ?2"
-        " ORDER BY s.t_us DESC, s.change_id DESC LIMIT 1) v FROM e WHERE id IS NOT NULL)"
-        " WHERE v = ?1";
     row->state = POLICY_PUBLISHED;
     row->state_us = row->published_us;
     sqlite3_stmt *stmt = VIEW_QUERY(view, state, row->version, t_us);
@@ -30,8 +22,27 @@ static void fill_policy(View *view, Arena *arena, int64_t t_us, PolicyRow *row)
         row->reason = view_text(view, arena, stmt, 3);
         sqlite3_reset(stmt);
     }
-    row->engines = view_number(
-        view, VIEW_QUERY(view, engines, row->version, t_us, ENGINE_GONE), 0);
+}
+
+/* One walk over the engines for all rows: each engine has one newest state at T. */
+static void count_engines(View *view, int64_t t_us, PolicyList *list)
+{
+    static const char sql[] =
+        "WITH RECURSIVE e(id) AS (SELECT min(engine) FROM engine"
+        " UNION ALL SELECT (SELECT min(engine) FROM engine WHERE engine > e.id) FROM e"
+        " WHERE e.id IS NOT NULL), held(v) AS (SELECT (SELECT CASE WHEN state = ?2 THEN -1"
+        " ELSE policy_version END FROM engine_state s WHERE s.engine = e.id AND s.t_us <= ?1"
+        " ORDER BY s.t_us DESC, s.change_id DESC LIMIT 1) FROM e WHERE id IS NOT NULL)"
+        " SELECT v, count(*) FROM held WHERE v >= 0 GROUP BY v";
+    sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, ENGINE_GONE);
+    while (view_next(view, stmt)) {
+        int64_t version = sqlite3_column_int64(stmt, 0);
+        for (size_t i = 0; i < list->count; i++) {
+            if (list->rows[i].version == version) {
+                list->rows[i].engines = sqlite3_column_int64(stmt, 1);
+            }
+        }
+    }
 }
 
 PolicyList view_policies(View *view, int64_t t_us, size_t limit, Arena *arena)
@@ -63,6 +74,7 @@ PolicyList view_policies(View *view, int64_t t_us, size_t limit, Arena *arena)
     for (size_t i = 0; i < list.count && view_good(view); i++) {
         fill_policy(view, arena, t_us, &list.rows[i]);
     }
+    count_engines(view, t_us, &list);
     list.total = (size_t)view_number(view, VIEW_QUERY(view, total, t_us), 0);
     view_end(view);
     if (!view_good(view)) {

@@ -10,6 +10,9 @@
 
 enum { VIEW_ROWS_MAX = 20000, RATE_WINDOW_US = 10000000, FRESH_US = 30000000 };
 
+typedef struct KeyMemo KeyMemo;
+typedef struct NowMemo NowMemo;
+
 struct View {
     Db db;
     Fault fault;          /* of the last call */
@@ -17,7 +20,12 @@ struct View {
     int depth;            /* of nested calls in one transaction */
     double *scratch;      /* medians and percentiles */
     size_t scratch_capacity;
+    KeyMemo *keys; /* both are made when first needed */
+    NowMemo *now;
 };
+
+void view_keys_free(KeyMemo *memo);
+void view_now_free(NowMemo *memo);
 
 /* Brackets of a public call: one read transaction, the fault emptied at its start. Calls nest.
  * `t_us`: the moment that is asked for; 0: none. */
