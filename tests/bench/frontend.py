@@ -11,14 +11,15 @@ write, as Dynamo's mock engines do at speed-up 1 and 1000. DIR is one where
 a request is that of 1-token streams; of a token, what remains of 256-token streams after it. The
 turns of both alternate, and all CPU is the frontend's alone, summed over its threads."""
 import argparse
+import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import json
 
 ARGS = argparse.ArgumentParser(usage=__doc__)
 ARGS.add_argument("--rolltop", required=True, type=pathlib.Path)
@@ -26,7 +27,6 @@ ARGS.add_argument("--replay", required=True, type=pathlib.Path)
 ARGS.add_argument("--peers", default=pathlib.Path("../shared/peers"), type=pathlib.Path)
 ARGS.add_argument("--dynamo", type=pathlib.Path)
 ARGS.add_argument("--runs", default=3, type=int)
-ARGS.add_argument("--peer-port", default=18400, type=int)
 PACES = (("one by one", "1", "10", "1"), ("coalesced", "25", "50", "1000"))
 # name; our tokens a write, every so many ms; their speed-up
 
@@ -41,6 +41,12 @@ def listening(process):
     if "listening on" not in line:
         sys.exit("frontend.py: %s did not start: %s" % (process.args[:2], line))
     return line.split()[-1].rpartition("/")[2]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1] % 10000 + 20000  # the peer's parts use the next ports as well
 
 
 def spawn(*argv):
@@ -71,11 +77,13 @@ class Ours:
 class Theirs:
     name = "Dynamo"
 
-    def __init__(self, peer, folder, port, speedup):
+    def __init__(self, peer, folder, speedup):
         self.peer, self.folder = peer, folder
-        subprocess.run([peer, "up", folder, "--workers", "2", "--port", str(port), "--speedup",
-                        speedup], check=True, stdout=subprocess.DEVNULL,
-                       env=dict(os.environ, DYN_LOG="error"))
+        up = subprocess.run([peer, "up", folder, "--workers", "2", "--port", str(free_port()),
+                             "--speedup", speedup], capture_output=True, text=True,
+                            env=dict(os.environ, DYN_LOG="error"))
+        if up.returncode:
+            sys.exit("frontend.py: the Dynamo frontend did not start: %s" % up.stderr.strip())
         state = json.loads((folder / "run/state.json").read_text())
         self.port, self.pid = state["port"], state["frontend"]["pid"]
 
@@ -138,7 +146,7 @@ def main():
                 sides.append(Ours(args.rolltop.resolve(), args.replay.resolve(), burst, gap_ms))
                 if args.dynamo:
                     peer = (args.peers / "dynamo/peer").resolve()
-                    sides.append(Theirs(peer, args.dynamo, args.peer_port, speedup))
+                    sides.append(Theirs(peer, args.dynamo, speedup))
                 figures = measure(load, sides, args.runs)
                 show("token, " + name, "token", figures)
                 show("request, " + name, "request", figures)

@@ -1,12 +1,13 @@
 #!/bin/sh
 # The figures of the main job, one row each, against a peer or a floor measured in the same run:
 #   sh tests/bench/run.sh BUILD [NAME…]     (./setup bench [NAME…] builds and calls this)
-# Names: first demo generate train smollm scan sse log probe console memory incident gate
+# Names: first demo generate train smollm scan client frontend sse log probe console memory incident gate
 # artifact faults; none means all. Judges nothing:
 # the status is 0 whenever the benches ran. Two things are measured in turns (peer, rolltop, peer,
 # …), and the ratio is that of neighbours, since other load on the machine changes over minutes.
 #   ROLLTOP_PEERS    scripts of the peers (default ../shared/peers)
-#   ROLLTOP_PYTHON   a python with torch, transformers and llama_cpp (default python3)
+#   ROLLTOP_PYTHON   a python with torch, transformers, llama_cpp and httpx (default python3)
+#   ROLLTOP_DYNAMO   a directory where `peers/dynamo/peer setup DIR` has run
 #   ROLLTOP_SMOLLM   directory of SmolLM2-135M; beside it a GGUF file of the same name
 #   BENCH_TURNS      turns of the rows with a peer (default 3)
 set -u
@@ -18,7 +19,7 @@ turns=${BENCH_TURNS:-3}
 python=${ROLLTOP_PYTHON:-python3}
 peers=${ROLLTOP_PEERS:-../shared/peers}
 smollm=${ROLLTOP_SMOLLM:-}
-all="first demo generate train smollm scan sse log probe console memory incident"
+all="first demo generate train smollm scan client frontend sse log probe console memory incident"
 all="$all gate artifact faults"
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
@@ -311,7 +312,47 @@ row_scan() {
         first 'no match  *\([0-9]*\) MB.*') MB/s)" "≤ 2x" \
         "$(first 'ratio  *\([0-9.]*\) .*')x" "bench_scan"
 }
+row_client() {
+    title "client: CPU of the generation client a reply, against httpx and json.loads"
+    what="generation client, CPU a reply of 512 tokens with log-probs (22.7 kB), 256 in flight, checks and log included, to httpx and json.loads"
+    command="generate_client.py --replay bench_replay --client bench_generate_client"
+    if ! has_python httpx; then
+        skip "$what" "≤ 1/30" "no httpx in $python" "$command"
+        return
+    fi
+    run "$work/o" "$python" tests/bench/generate_client.py --replay "${bench}replay" \
+        --client "${bench}generate_client" --turns "$turns" || return
+    of() { sed -n "s/^  $1 *\([0-9.]*\) us.*/\1/p" "$work/o"; }
+    row "$what" "≤ 1/30" "$(sed -n 's/^  ratio *//p' "$work/o"): $(of rolltop) against $(
+        of 'httpx and json.loads') µs" "$command"
+}
+row_frontend() {
+    title "frontend: CPU a streamed token and a request, against a real Dynamo frontend"
+    command="frontend.py --rolltop rolltop --replay bench_replay --dynamo DIR"
+    set -- --rolltop "$build/rolltop" --replay "${bench}replay" --peers "$peers" --runs "$turns"
+    if [ ! -f "$peers/dynamo/bench/load.c" ]; then
+        skip "frontend, CPU a token and a request" "≤ 1/2, ≤ 1/4, ≤ 1/5" "no $peers/dynamo" \
+            "$command"
+        return
+    fi
+    [ -d "${ROLLTOP_DYNAMO:-//}/venv" ] && set -- "$@" --dynamo "$ROLLTOP_DYNAMO"
+    run "$work/o" python3 tests/bench/frontend.py "$@" || return
+    of() { sed -n "s/^$1: //p" "$work/o"; }
+    row "frontend, CPU a token that comes alone, to Dynamo's" "≤ 1/2" "$(of 'token, one by one')" \
+        "$command"
+    row "frontend, CPU a token, 25 in one write, to Dynamo's" "≤ 1/4" "$(of 'token, coalesced')" \
+        "$command"
+    row "frontend, CPU a request of 64 prompt tokens and one new one, to Dynamo's" "≤ 1/5" \
+        "$(of 'request, one by one')" "$command"
+}
 row_sse() {
+    title "sse: CPU and memory of a stream, 1,000 streams"
+    run "$work/o" "${bench}sse_cpu" 1000 300
+    row "user CPU a streamed token above a bare epoll reader, 1,000 streams" "≤ 0.5 µs" \
+        "$(sed -n 's/.*above bare *\([0-9.]*\) us a token \(([^)]*)\).*/\1 µs \2/p' "$work/o")" \
+        "bench_sse_cpu 1000 300"
+    row "heap of a stream in flight, ten tokens each, 1,000 streams" "≤ 8 KiB" \
+        "$(sed -n 's/.*heap a stream *\([0-9.]* KiB\).*/\1/p' "$work/o")" "bench_sse_cpu 1000 300"
     title "sse: CPU a streamed token, 256 streams"
     run "$work/o" "${bench}sse_cpu"
     us() { sed -n "s/.*$1 *\([0-9.]*\) us.*/\1/p" "$work/o"; }
