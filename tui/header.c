@@ -78,7 +78,11 @@ static void draw_first(const Draw *d, const Screen *screen)
     if (s->run.started_us > 0) {
         segment_add(&line, 5, ROLE_TEXT, "up %s", format_span(s->t_us - s->run.started_us, a));
     }
-    segment_add(&line, 2, ROLE_TEXT, "step %lld", (long long)h->step);
+    if (h->phase_since_us > 0) { /* a watch has neither steps nor phases */
+        segment_add(&line, 2, ROLE_TEXT, "step %lld", (long long)h->step);
+    } else {
+        segment_add(&line, 2, ROLE_DIM, "no step yet");
+    }
     int64_t lag = h->trainer_version - h->policy_version;
     bool lags = h->policy_version >= 0 && lag > 0;
     if (h->policy_version < 0) {
@@ -171,7 +175,7 @@ static void draw_phase(const Draw *d, int y, const Screen *screen)
         segment_add(&line, 1, ROLE_TEXT, "samples %lld of %lld", (long long)h->samples_done,
                     (long long)h->samples_want);
     }
-    if (h->phase != PHASE_DONE) {
+    if (h->phase != PHASE_DONE && h->phase_since_us > 0) {
         LoopPhase next = phase_after(h->phase);
         LoopPhase then = phase_after(next);
         segment_add(&line, 3, ROLE_DIM, "next: %s > %s > %s", loop_phase_name(next),
@@ -199,7 +203,7 @@ static void draw_rates(const Draw *d, int y, const Screen *screen)
     char b[FORMAT_MAX];
     char c[FORMAT_MAX];
     char text[96];
-    if (model_in_replay(screen->m)) { /* line 2 holds the strip there */
+    if (model_in_replay(screen->m) && h->phase_since_us > 0) { /* line 2 holds the strip there */
         segment_add(&line, 0, ROLE_HEADER, "%s %s", h->paused ? "PAUSED" : phase_word(h->phase),
                     format_age(t - h->phase_since_us, a));
     }

@@ -97,6 +97,10 @@ void plain_samples(const Screen *screen, Text *out)
                         format_age(s->t_us - row->started_us, a),
                         format_count((double)row->tokens, b), format_age(quiet, c), row->attempt);
     }
+    if (s->tail.trimmed) {
+        text_add_c(out, "what was in flight then was trimmed from the log\n");
+        return;
+    }
     (void)text_addf(out, "%d oldest of %lld in flight\n", count < LIST_MAX ? count : LIST_MAX,
                     (long long)s->tail.total);
 }
@@ -220,15 +224,23 @@ void plain_status(const Screen *screen, Text *out)
                     model_in_replay(screen->m) ? "replay of" : s->run.core_alive ? "live"
                                                                                  : "ended",
                     format_date(s->t_us, a), word);
-    (void)text_addf(out, "step %lld, phase %s for %s%s", (long long)h->step,
-                    h->paused ? "PAUSED" : phase_word(h->phase),
-                    format_age(s->t_us - h->phase_since_us, a),
-                    h->phase_median_s > 0 ? " of about " : "");
-    (void)text_addf(out, "%s, policy %s\n",
-                    h->phase_median_s > 0 ? format_seconds(h->phase_median_s, b) : "",
-                    format_version(h->policy_version, a));
-    (void)text_addf(out, "%s tokens a second, %lld samples in flight",
-                    format_count_val(h->tokens_per_s, a), (long long)h->samples_inflight);
+    if (h->phase_since_us > 0) { /* a watch has neither steps nor phases */
+        (void)text_addf(out, "step %lld, phase %s for %s", (long long)h->step,
+                        h->paused ? "PAUSED" : phase_word(h->phase),
+                        format_age(s->t_us - h->phase_since_us, a));
+    } else {
+        (void)text_add_c(out, "no step has begun");
+    }
+    if (h->phase_median_s > 0) {
+        (void)text_addf(out, " of about %s", format_seconds(h->phase_median_s, b));
+    }
+    (void)text_addf(out, ", policy %s\n", format_version(h->policy_version, a));
+    (void)text_addf(out, "%s tokens a second, ", format_count_val(h->tokens_per_s, a));
+    if (h->samples_inflight < 0) {
+        text_add_c(out, "samples in flight trimmed");
+    } else {
+        (void)text_addf(out, "%lld samples in flight", (long long)h->samples_inflight);
+    }
     (void)text_addf(out, ", reward %s, eval %s\n", format_ratio_val(h->reward_mean, a),
                     format_ratio_val(h->eval_reward_mean, b));
     (void)text_addf(out, "%d engines: %d well, %d in progress, %d stale, %d not well, %d broken, "
