@@ -260,7 +260,8 @@ static void kills_in_every_order(void)
             if (seed % 2 == 0 && at >= 2 && at < 2 + ENGINES) {
                 registration_came(r, at - 2, "10.0.0.1:30000", now_us);
             }
-            if (at > 2 + ENGINES && at < LOOKS - 120 && (random >> 8) % 12 == 0 && w[k].answers && next < IDS) {
+            bool calm = at <= 2 + ENGINES || at >= LOOKS - 120;
+            if (!calm && (random >> 8) % 12 == 0 && w[k].answers && next < IDS) {
                 gone[w[k].id] = at + 1 + (int)(random >> 12) % 26; /* up to 13 s */
                 w[k] = (Worker){.comes_at = at + 1 + (int)(random >> 16) % 60};
                 registration_lost(r, k);
