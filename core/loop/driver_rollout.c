@@ -336,9 +336,16 @@ static bool job_policy(Driver *d, RolloutJob *job, int64_t version)
     }
     int64_t before = rollout_batch_policy(job->rollout);
     RolloutChange change = rollout_policy(job->rollout, version);
+    const LossConfig *loss = &d->config->trainer.loss;
+    bool taken_as_new = before != version && !job->eval && d->config->max_staleness > 0 &&
+                        !d->config->mask_offpolicy && !loss->use_tis && !loss->use_rollout_logprobs;
     if (before != version || change.go_on + change.anew > 0) {
-        driver_event(d, SEVERITY_INFO, "rollout", 0, "goes on under v%lld: %d samples from their "
-                     "tokens so far, %d anew", (long long)version, change.go_on, change.anew);
+        driver_event(d, taken_as_new ? SEVERITY_WARN : SEVERITY_INFO, "rollout", 0,
+                     "goes on under v%lld: %d samples from their tokens so far, %d anew%s",
+                     (long long)version, change.go_on, change.anew,
+                     taken_as_new ? "; older tokens will be trained on as if they were new "
+                                    "(--use-tis, --use-rollout-logprobs or "
+                                    "--mask-offpolicy-in-partial-rollout)" : "");
     }
     return true;
 }

@@ -291,6 +291,12 @@ static void control_calls(void)
     Fault fault = {0};
     CHECK_I64(fleet_call(fleet, index, &flush, on_answer, NULL, &fault), ERR_STATE);
     CHECK(strstr(fault.sentence, "retract") != NULL);
+    EngineCall own = {.kind = ENGINE_FLUSH, .own = true}; /* ours drop what a pause keeps */
+    CHECK_I64(fleet_call(fleet, index, &own, on_answer, NULL, NULL), ERR_OK);
+    while (answers < count + 3) {
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    count++;
     CHECK_I64(fleet_call(fleet, index, &go_on, on_answer, NULL, NULL), ERR_OK);
     while (answers < count + 3) {
         uv_run(&loop, UV_RUN_ONCE);
