@@ -74,6 +74,18 @@ int app_fail(const Fault *fault, int status)
     return status;
 }
 
+bool app_parse(const FlagCommand *command, const FlagSpec *specs, size_t count, int argc,
+               char **argv, FlagRest *rest, int *status)
+{
+    Fault fault = {0};
+    switch (flags_command(command, specs, count, argc, argv, rest, &fault)) {
+    case FLAGS_GO: return true;
+    case FLAGS_HELP: *status = APP_OK; return false;
+    case FLAGS_WRONG: *status = app_fail(&fault, APP_USAGE); return false;
+    }
+    return false;
+}
+
 int app_output_end(int status)
 {
     Fault fault = {0};

@@ -78,6 +78,11 @@ const char *const *cmd_log_verbs(size_t *count);
 
 /* Prints the fault as the one shape of errors and gives the status for it. */
 int app_fail(const Fault *fault, int status);
+
+/* How every subcommand begins. True: go on, and flags_free at the end. False: --help was answered,
+ * or what is wrong was said; *status is the exit status. */
+bool app_parse(const FlagCommand *command, const FlagSpec *specs, size_t count, int argc,
+               char **argv, FlagRest *rest, int *status);
 /* At the end of the program: what stdio still holds goes out. APP_OK and APP_USAGE become
  * APP_FAILED when anything of the output could not be written; said on stderr, if the subcommand
  * has not, unless its reader has gone. */

@@ -69,27 +69,25 @@ void cmd_attach_flags(FlagVisit *visit, void *to)
 
 int cmd_attach(int argc, char **argv)
 {
+    static const FlagCommand command = {"usage: rolltop attach [RUN] [--run ID] [--control]\n", 0,
+                                        1, "attach wants one run", "rolltop ls lists them"};
     AttachFlags f = {0};
     FlagSpec specs[ATTACH_SPECS];
     attach_specs(&f, specs);
-    size_t count = ATTACH_SPECS;
-    FlagRest rest = {0};
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, ATTACH_SPECS, argc, argv, &rest, &status)) {
+        return status;
+    }
     Fault fault = {0};
     RunList runs = {.count = 0};
     const RunEntry *run = NULL;
-    int status = APP_OK;
-    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        fputs("usage: rolltop attach [--run ID] [--control]\n\n", stdout);
-        flags_help(specs, count, stdout);
-    } else {
-        err = err ? err : runs_list(&runs, &fault);
-        err = err ? err : runs_pick(&runs, f.run ? f.run : rest.count ? rest.items[0] : NULL, &run,
-                                    &fault);
-        status = err ? app_fail(&fault, APP_USAGE) : attach_to(run, &f);
-    }
+    Err err = runs_list(&runs, &fault);
+    err = err ? err : runs_pick(&runs, f.run ? f.run : rest.count ? rest.items[0] : NULL, &run,
+                                &fault);
+    status = err ? app_fail(&fault, APP_USAGE) : attach_to(run, &f);
     runs_free(&runs);
-    flags_free(specs, count, &rest);
+    flags_free(specs, ATTACH_SPECS, &rest);
     return status;
 }
 
@@ -112,27 +110,26 @@ void cmd_replay_flags(FlagVisit *visit, void *to)
 
 int cmd_replay(int argc, char **argv)
 {
+    static const FlagCommand command = {"usage: rolltop replay FILE [--at T]\n", 1, 1,
+                                        "replay wants one log file", "e.g. rolltop replay run.db"};
     AttachFlags f = {0};
     FlagSpec specs[REPLAY_SPECS];
     replay_specs(&f, specs);
-    size_t count = REPLAY_SPECS;
-    FlagRest rest = {0};
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, REPLAY_SPECS, argc, argv, &rest, &status)) {
+        return status;
+    }
     Fault fault = {0};
-    int status = APP_OK;
-    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        fputs("usage: rolltop replay FILE [--at T]\n\n", stdout);
-        flags_help(specs, count, stdout);
-    } else if (err == ERR_OK && rest.count != 1) {
-        err = fault_set(&fault, ERR_ARG, "e.g. rolltop replay run.db", "replay wants one log file");
-    } else if (err == ERR_OK && !fs_exists(rest.items[0])) {
+    Err err = ERR_OK;
+    if (!fs_exists(rest.items[0])) {
         err = fault_set(&fault, ERR_NOT_FOUND, "rolltop ls shows the logs of runs that are alive",
                         "there is no log %s", rest.items[0]);
-    } else if (err == ERR_OK) {
+    } else {
         TuiOptions options = {.log_path = rest.items[0], .replay = true, .start_at = f.at};
         bool stop = false;
         err = console_open(&options, &f.console, &stop, &fault);
     }
-    flags_free(specs, count, &rest);
-    return err ? app_fail(&fault, APP_USAGE) : status;
+    flags_free(specs, REPLAY_SPECS, &rest);
+    return err ? app_fail(&fault, APP_USAGE) : APP_OK;
 }

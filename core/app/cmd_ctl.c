@@ -14,22 +14,18 @@ static const char *const verbs[] = {"pause", "resume", "update", "restart", "cor
                                     "abort", "engine", "stop", "stop-now", "status"};
 static const char *const engine_verbs[] = {"add", "remove", "drain"};
 
-static void help_ctl(const FlagSpec *specs, size_t count)
-{
-    fputs("usage: rolltop ctl COMMAND [TARGET] [FLAGS]\n\n"
-          "  pause, resume        the run, or one engine\n"
-          "  update               send the committed policy again: to all, or to one engine\n"
-          "  update --to VERSION  bring every engine to a kept policy\n"
-          "  restart TARGET       an engine, frontend or trainer\n"
-          "  cordon, uncordon E   an engine finishes what it runs and takes nothing new\n"
-          "  abort SAMPLE         close one sample in flight; it is generated again\n"
-          "  engine add HOST:PORT     a new engine joins; or the name of a local one that left\n"
-          "  engine remove E, drain E it leaves at once, or once it has finished what it runs\n"
-          "  stop, stop-now       cleanly, or at once\n"
-          "  status               as JSON\n\n",
-          stdout);
-    flags_help(specs, count, stdout);
-}
+static const char ctl_usage[] =
+    "usage: rolltop ctl COMMAND [TARGET] [FLAGS]\n\n"
+    "  pause, resume        the run, or one engine\n"
+    "  update               send the committed policy again: to all, or to one engine\n"
+    "  update --to VERSION  bring every engine to a kept policy\n"
+    "  restart TARGET       an engine, frontend or trainer\n"
+    "  cordon, uncordon E   an engine finishes what it runs and takes nothing new\n"
+    "  abort SAMPLE         close one sample in flight; it is generated again\n"
+    "  engine add HOST:PORT     a new engine joins; or the name of a local one that left\n"
+    "  engine remove E, drain E it leaves at once, or once it has finished what it runs\n"
+    "  stop, stop-now       cleanly, or at once\n"
+    "  status               as JSON\n";
 
 static Err check_word(const char *verb, const char *const *words, size_t count, Fault *fault)
 {
@@ -186,24 +182,21 @@ const char *const *cmd_ctl_verbs(size_t *count)
 
 int cmd_ctl(int argc, char **argv)
 {
+    static const FlagCommand command = {ctl_usage, 0, -1, NULL, NULL};
     CtlFlags f = {0};
     FlagSpec specs[CTL_SPECS];
     ctl_specs(&f, specs);
-    size_t count = CTL_SPECS;
-    FlagRest rest = {0};
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, CTL_SPECS, argc, argv, &rest, &status)) {
+        return status;
+    }
     Fault fault = {0};
     RunList runs = {.count = 0};
     const RunEntry *run = NULL;
-    int status = APP_USAGE;
-    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        help_ctl(specs, count);
-        status = APP_OK;
-        goto done;
-    }
     char verb[32];
     const char *target = NULL;
-    err = err ? err : read_words(&rest, verb, &target, &fault);
+    Err err = read_words(&rest, verb, &target, &fault);
     if (err == ERR_OK && f.to > 0 && (strcmp(verb, "update") != 0 || target)) {
         err = fault_set(&fault, ERR_ARG, "rolltop ctl update --to VERSION",
                         "--to is for update of the whole fleet");
@@ -211,28 +204,26 @@ int cmd_ctl(int argc, char **argv)
     err = err ? err : runs_list(&runs, &fault);
     err = err ? err : runs_pick(&runs, f.run, &run, &fault);
     status = err ? app_fail(&fault, APP_USAGE) : call(run, verb, target, &f);
-done:
     runs_free(&runs);
-    flags_free(specs, count, &rest);
+    flags_free(specs, CTL_SPECS, &rest);
     return status;
 }
 
 int cmd_ls(int argc, char **argv)
 {
+    static const FlagCommand command = {"usage: rolltop ls [--json]\n", 0, 0, NULL,
+                                        "ls takes flags only"};
     CtlFlags f = {0};
     FlagSpec specs[LS_SPECS];
     ls_specs(&f, specs);
-    FlagRest rest = {0};
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, LS_SPECS, argc, argv, &rest, &status)) {
+        return status;
+    }
     Fault fault = {0};
     RunList runs = {.count = 0};
-    Err err = flags_parse(specs, LS_SPECS, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        fputs("usage: rolltop ls [--json]\n\n", stdout);
-        flags_help(specs, LS_SPECS, stdout);
-        flags_free(specs, LS_SPECS, &rest);
-        return APP_OK;
-    }
-    err = err ? err : runs_list(&runs, &fault);
+    Err err = runs_list(&runs, &fault);
     for (size_t i = 0; err == ERR_OK && i < runs.count; i++) {
         const cJSON *s = runs.items[i].status;
         if (f.json) {

@@ -231,30 +231,23 @@ void cmd_demo_flags(FlagVisit *visit, void *to)
 
 int cmd_demo(int argc, char **argv)
 {
+    static const FlagCommand command = {"usage: rolltop demo [FLAGS]\n", 0, 0, NULL,
+                                        "demo takes flags only"};
     DemoFlags f;
     FlagSpec specs[DEMO_SPECS];
     demo_specs(&f, specs);
-    size_t count = DEMO_SPECS;
-    FlagRest rest = {0};
-    Fault fault = {0};
-    int status = APP_OK;
-    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && rest.count > 0) {
-        err = fault_set(&fault, ERR_ARG, "demo takes flags only", "unexpected word %s",
-                        rest.items[0]);
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, DEMO_SPECS, argc, argv, &rest, &status)) {
+        return status;
     }
-    if (err != ERR_OK) {
-        status = app_fail(&fault, APP_USAGE);
-    } else if (f.help) {
-        fputs("usage: rolltop demo [FLAGS]\n\n", stdout);
-        flags_help(specs, count, stdout);
-    } else if (f.incident) {
+    if (f.incident) {
         status = incident(argc);
     } else {
         /* Without a terminal the run is headless anyway; the demo's tidying depends on it. */
         f.headless = f.headless || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO);
         status = demo(&f);
     }
-    flags_free(specs, count, &rest);
+    flags_free(specs, DEMO_SPECS, &rest);
     return status;
 }

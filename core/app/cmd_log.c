@@ -45,23 +45,19 @@ void cmd_log_flags(FlagVisit *visit, void *to)
     visit(specs, LOG_SPECS, to);
 }
 
-static void help(const FlagSpec *specs)
-{
-    fputs("usage: rolltop log info FILE [--json]\n"
-          "       rolltop log check FILE\n"
-          "       rolltop log snapshot FILE NEW\n"
-          "       rolltop log trim FILE --keep-age AGE | --max-size SIZE\n"
-          "       rolltop log compact FILE\n"
-          "       rolltop log salvage FILE NEW\n\n"
-          "  info      size, schema, run, time, gaps, trims, damage, rows of each table\n"
-          "  check     the file, its -wal and the log's own rules; status 1 and a line per breach\n"
-          "  snapshot  a consistent copy, of a log that is being written too\n"
-          "  trim      the oldest rows go; policies, transactions, commands, alerts, steps stay\n"
-          "  compact   gives free pages back; the run must have ended\n"
-          "  salvage   what can be read of a damaged log into a new one; status 1 if any is lost\n\n",
-          stdout);
-    flags_help(specs, LOG_SPECS, stdout);
-}
+static const char log_usage[] =
+    "usage: rolltop log info FILE [--json]\n"
+    "       rolltop log check FILE\n"
+    "       rolltop log snapshot FILE NEW\n"
+    "       rolltop log trim FILE --keep-age AGE | --max-size SIZE\n"
+    "       rolltop log compact FILE\n"
+    "       rolltop log salvage FILE NEW\n\n"
+    "  info      size, schema, run, time, gaps, trims, damage, rows of each table\n"
+    "  check     the file, its -wal and the log's own rules; status 1 and a line per breach\n"
+    "  snapshot  a consistent copy, of a log that is being written too\n"
+    "  trim      the oldest rows go; policies, transactions, commands, alerts, steps stay\n"
+    "  compact   gives free pages back; the run must have ended\n"
+    "  salvage   what can be read of a damaged log into a new one; status 1 if any is lost\n";
 
 /* A whole number and a unit of `units`; *out is it times the unit's factor. */
 typedef struct Unit {
@@ -159,18 +155,18 @@ static Err act(const LogFlags *f, const FlagRest *rest, int64_t *found, Fault *f
 
 int cmd_log(int argc, char **argv)
 {
+    static const FlagCommand command = {log_usage, 0, -1, NULL, NULL};
     LogFlags f = {0};
     FlagSpec specs[LOG_SPECS];
     log_specs(&f, specs);
-    FlagRest rest = {0};
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, LOG_SPECS, argc, argv, &rest, &status)) {
+        return status;
+    }
     Fault fault = {0};
     int64_t found = 0;
-    Err err = flags_parse(specs, LOG_SPECS, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        help(specs);
-    } else if (err == ERR_OK) {
-        err = act(&f, &rest, &found, &fault);
-    }
+    Err err = act(&f, &rest, &found, &fault);
     if (err == ERR_OK && fflush(stdout) != 0) {
         err = fault_set(&fault, ERR_IO, NULL, "the answer could not be written");
     }

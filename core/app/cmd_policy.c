@@ -46,21 +46,17 @@ void cmd_policy_flags(FlagVisit *visit, void *to)
     visit(specs, POLICY_SPECS, to);
 }
 
-static void help(const FlagSpec *specs)
-{
-    fputs("usage: rolltop policies FILE [--json]\n"
-          "       rolltop policy show VERSION --log FILE [--json]\n"
-          "       rolltop policy diff A B --log FILE | rolltop policy diff DIR DIR\n"
-          "       rolltop policy verify [--run ID] [--json]\n"
-          "       rolltop policy verify [DIR] --rollout-external-engine-addrs HOST:PORT …\n\n"
-          "  policies  every policy, its digest, its state and when it was decided\n"
-          "  show      one policy: its states, its transactions, each engine's answers\n"
-          "  diff      per tensor: norms, norm of the change, share of changed elements\n"
-          "  verify    now, on the engines: reported version, checksum, a scored canary; status 1\n"
-          "            when one does not hold what it should. Nothing is changed\n\n",
-          stdout);
-    flags_help(specs, POLICY_SPECS, stdout);
-}
+static const char policy_usage[] =
+    "usage: rolltop policies FILE [--json]\n"
+    "       rolltop policy show VERSION --log FILE [--json]\n"
+    "       rolltop policy diff A B --log FILE | rolltop policy diff DIR DIR\n"
+    "       rolltop policy verify [--run ID] [--json]\n"
+    "       rolltop policy verify [DIR] --rollout-external-engine-addrs HOST:PORT …\n\n"
+    "  policies  every policy, its digest, its state and when it was decided\n"
+    "  show      one policy: its states, its transactions, each engine's answers\n"
+    "  diff      per tensor: norms, norm of the change, share of changed elements\n"
+    "  verify    now, on the engines: reported version, checksum, a scored canary; status 1\n"
+    "            when one does not hold what it should. Nothing is changed\n";
 
 /* ---- show --------------------------------------------------------------------------------- */
 
@@ -242,22 +238,25 @@ static Err act(const PolicyFlags *f, const FlagRest *rest, bool *good, Fault *fa
 
 static int run_policy(int argc, char **argv, bool list)
 {
+    static const FlagCommand command = {policy_usage, 0, -1, NULL, NULL};
     PolicyFlags f = {0};
     FlagSpec specs[POLICY_SPECS];
     policy_specs(&f, specs);
-    FlagRest rest = {0};
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, POLICY_SPECS, argc, argv, &rest, &status)) {
+        return status;
+    }
     Fault fault = {0};
     bool good = true;
-    Err err = flags_parse(specs, POLICY_SPECS, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        help(specs);
-    } else if (err == ERR_OK && list) {
+    Err err = ERR_OK;
+    if (list) {
         const char *file = rest.count == 1 ? rest.items[0] : f.log;
         err = file && rest.count <= 1
                   ? query_topic(file, "policies", f.json, stdout, &fault)
                   : fault_set(&fault, ERR_ARG, "rolltop policies FILE",
                               "policies wants one log file");
-    } else if (err == ERR_OK) {
+    } else {
         err = act(&f, &rest, &good, &fault);
     }
     flags_free(specs, POLICY_SPECS, &rest);

@@ -31,31 +31,30 @@ void cmd_query_flags(FlagVisit *visit, void *to)
 
 int cmd_query(int argc, char **argv)
 {
+    static const FlagCommand command = {
+        "usage: rolltop query FILE TOPIC [--json]\n"
+        "       rolltop query FILE --sql \"select …\" [--json]\n\n"
+        "topics: steps engines policies samples commands events probes txns groups metrics\n"
+        "        incidents children\n",
+        1, 2, "query wants a log file and a topic", "rolltop query --help"};
     QueryFlags f = {0};
     FlagSpec specs[QUERY_SPECS];
     query_specs(&f, specs);
-    size_t count = QUERY_SPECS;
-    FlagRest rest = {0};
-    Fault fault = {0};
-    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        fputs("usage: rolltop query FILE TOPIC [--json]\n"
-              "       rolltop query FILE --sql \"select …\" [--json]\n\n"
-              "topics: steps engines policies samples commands events probes txns groups metrics\n"
-              "        incidents children\n\n",
-              stdout);
-        flags_help(specs, count, stdout);
-    } else if (err == ERR_OK) {
-        int wanted = f.sql ? 1 : 2;
-        if (rest.count != wanted) {
-            err = fault_set(&fault, ERR_ARG, "rolltop query --help",
-                            f.sql ? "query --sql wants one log file"
-                                : "query wants a log file and a topic");
-        } else {
-            err = f.sql ? query_sql(rest.items[0], f.sql, f.json, stdout, &fault)
-                        : query_topic(rest.items[0], rest.items[1], f.json, stdout, &fault);
-        }
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, QUERY_SPECS, argc, argv, &rest, &status)) {
+        return status;
     }
-    flags_free(specs, count, &rest);
+    Fault fault = {0};
+    Err err = ERR_OK;
+    if (rest.count != (f.sql ? 1 : 2)) {
+        err = fault_set(&fault, ERR_ARG, command.hint, "%s",
+                        f.sql ? "query --sql wants one log file" : command.wants);
+    } else if (f.sql) {
+        err = query_sql(rest.items[0], f.sql, f.json, stdout, &fault);
+    } else {
+        err = query_topic(rest.items[0], rest.items[1], f.json, stdout, &fault);
+    }
+    flags_free(specs, QUERY_SPECS, &rest);
     return err ? app_fail(&fault, APP_USAGE) : APP_OK;
 }

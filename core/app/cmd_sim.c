@@ -97,25 +97,17 @@ typedef struct Arguments {
 static int run_sim(const FlagSpec *specs, size_t count, SimOptions *options, void *to)
 {
     const Arguments *arguments = to;
-    FlagRest rest = {0};
-    Fault fault = {0};
-    Err err = flags_parse(specs, count, arguments->argc, arguments->argv, &rest, &fault);
-    int status = APP_OK;
-    if (err == ERR_OK && options->help) {
-        fputs("usage: rolltop sim --seed S [--count N] [--engines E] [--trace]\n\n"
-              "Policy transactions on a simulated fleet with faults; status 1 and the seed where\n"
-              "a rule broke. The same seed gives the same bytes.\n\n", stdout);
-        flags_help(specs, count, stdout);
-    } else if (err == ERR_OK && rest.count > 0) {
-        err = fault_set(&fault, ERR_ARG, "rolltop sim --help lists its flags",
-                        "sim takes no argument, got %s", rest.items[0]);
-    } else if (err == ERR_OK) {
+    static const FlagCommand command = {
+        "usage: rolltop sim --seed S [--count N] [--engines E] [--trace]\n\n"
+        "Policy transactions on a simulated fleet with faults; status 1 and the seed where\n"
+        "a rule broke. The same seed gives the same bytes.\n",
+        0, 0, NULL, "sim takes flags only"};
+    FlagRest rest;
+    int status;
+    if (app_parse(&command, specs, count, arguments->argc, arguments->argv, &rest, &status)) {
         status = simulate(options);
+        flags_free(specs, count, &rest);
     }
-    if (err != ERR_OK) {
-        status = app_fail(&fault, APP_USAGE);
-    }
-    flags_free(specs, count, &rest);
     return status;
 }
 

@@ -109,20 +109,19 @@ static Err picture(PictureKind kind, const PictureFlags *f, const char *file, Fa
 
 static int picture_main(PictureKind kind, const char *usage, int argc, char **argv)
 {
+    const FlagCommand command = {usage, 0, -1, NULL, NULL};
     PictureFlags f;
     FlagSpec specs[PICTURE_SPECS];
     size_t count = picture_specs(kind, &f, specs);
-    FlagRest rest = {0};
-    Fault fault = {0};
-    int status = APP_OK;
-    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        printf("usage: rolltop %s\n\n", usage);
-        flags_help(specs, count, stdout);
-    } else {
-        err = err ? err : check(kind, &f, &rest, &fault);
-        err = err ? err : picture(kind, &f, rest.count ? rest.items[0] : NULL, &fault);
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, count, argc, argv, &rest, &status)) {
+        return status;
     }
+    Fault fault = {0};
+    status = APP_OK;
+    Err err = check(kind, &f, &rest, &fault);
+    err = err ? err : picture(kind, &f, rest.count ? rest.items[0] : NULL, &fault);
     bool reader_gone = err == ERR_IO && fault.sys_errno == EPIPE;
     if (reader_gone) {
         status = APP_FAILED; /* it knows */
@@ -140,7 +139,8 @@ void cmd_snapshot_flags(FlagVisit *visit, void *to)
 
 int cmd_snapshot(int argc, char **argv)
 {
-    return picture_main(PICTURE_SNAPSHOT, "snapshot [FILE] [--json] [--at T]", argc, argv);
+    return picture_main(PICTURE_SNAPSHOT, "usage: rolltop snapshot [FILE] [--json] [--at T]\n", argc,
+                        argv);
 }
 
 void cmd_top_flags(FlagVisit *visit, void *to)
@@ -150,8 +150,9 @@ void cmd_top_flags(FlagVisit *visit, void *to)
 
 int cmd_top(int argc, char **argv)
 {
-    return picture_main(PICTURE_TOP, "top --batch [FILE] [-n N] [-d SECONDS] [--json] [--at T]",
-                        argc, argv);
+    return picture_main(PICTURE_TOP,
+                        "usage: rolltop top --batch [FILE] [-n N] [-d SECONDS] [--json] "
+                        "[--at T]\n", argc, argv);
 }
 
 void cmd_events_flags(FlagVisit *visit, void *to)
@@ -162,6 +163,6 @@ void cmd_events_flags(FlagVisit *visit, void *to)
 int cmd_events(int argc, char **argv)
 {
     return picture_main(PICTURE_EVENTS,
-                        "events [FILE] [--follow] [-n N] [--filter WORDS] [--json] [--at T]", argc,
-                        argv);
+                        "usage: rolltop events [FILE] [--follow] [-n N] [--filter WORDS] [--json] "
+                        "[--at T]\n", argc, argv);
 }

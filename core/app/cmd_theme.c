@@ -171,30 +171,28 @@ static int config_verb(const FlagRest *rest, Fault *fault)
 static int run_verb(int argc, char **argv, const char *usage,
                     int (*verb)(const FlagRest *rest, Fault *fault))
 {
+    const FlagCommand command = {usage, 0, -1, NULL, NULL};
     bool help = false;
     FlagSpec specs[HELP_SPECS];
-    FlagRest rest = {0};
-    Fault fault = {0};
+    FlagRest rest;
+    int status;
     help_specs(&help, specs);
-    Err err = flags_parse(specs, HELP_SPECS, argc, argv, &rest, &fault);
-    int status = APP_OK;
-    if (err != ERR_OK) {
-        status = app_fail(&fault, APP_USAGE);
-    } else if (help) {
-        puts(usage);
-    } else {
-        status = verb(&rest, &fault);
+    if (!app_parse(&command, specs, HELP_SPECS, argc, argv, &rest, &status)) {
+        return status;
     }
+    Fault fault = {0};
+    status = verb(&rest, &fault);
     flags_free(specs, HELP_SPECS, &rest);
     return status;
 }
 
 int cmd_theme(int argc, char **argv)
 {
-    return run_verb(argc, argv, "usage: rolltop theme check FILE|NAME | list | roles", theme_verb);
+    return run_verb(argc, argv, "usage: rolltop theme check FILE|NAME | list | roles\n",
+                    theme_verb);
 }
 
 int cmd_config(int argc, char **argv)
 {
-    return run_verb(argc, argv, "usage: rolltop config check [FILE] | keys [FILE]", config_verb);
+    return run_verb(argc, argv, "usage: rolltop config check [FILE] | keys [FILE]\n", config_verb);
 }

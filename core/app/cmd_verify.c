@@ -207,28 +207,22 @@ static int verify(const VerifyFlags *f, VerifyPlan *plan)
 
 int cmd_verify(int argc, char **argv)
 {
+    static const FlagCommand command = {
+        "usage: rolltop verify (--local N | --rollout-external-engine-addrs HOST:PORT … "
+        "[--rollout-url URL])\n                      [--kill-cmd COMMAND] [FLAGS]\n",
+        0, 0, NULL, "verify takes flags only"};
     VerifyFlags f;
     FlagSpec specs[SPECS];
     size_t count = specs_of(&f, specs);
-    FlagRest rest = {0};
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, count, argc, argv, &rest, &status)) {
+        return status;
+    }
     Fault fault = {0};
     VerifyPlan plan = {.run_id = NULL};
-    int status = APP_OK;
-    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        fputs("usage: rolltop verify (--local N | --rollout-external-engine-addrs HOST:PORT … "
-              "[--rollout-url URL])\n                      [--kill-cmd COMMAND] [FLAGS]\n\n",
-              stdout);
-        flags_help(specs, count, stdout);
-        goto done;
-    }
-    if (err == ERR_OK && rest.count > 0) {
-        err = fault_set(&fault, ERR_ARG, "verify takes flags only", "unexpected word %s",
-                        rest.items[0]);
-    }
-    err = err ? err : make_plan(&f, argc, argv, &plan, &fault);
+    Err err = make_plan(&f, argc, argv, &plan, &fault);
     status = err ? app_fail(&fault, APP_USAGE) : verify(&f, &plan);
-done:
     free_plan(&plan);
     flags_free(specs, count, &rest);
     return status;

@@ -202,30 +202,23 @@ static int with_console(WatchPlan *plan)
 
 int cmd_watch(int argc, char **argv)
 {
+    static const FlagCommand command = {"usage: rolltop watch [FLAGS]\n", 0, 0, NULL,
+                                        "watch takes flags only"};
     WatchFlags f;
     FlagSpec specs[SPECS];
     size_t count = specs_of(&f, specs);
-    FlagRest rest = {0};
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, count, argc, argv, &rest, &status)) {
+        return status;
+    }
     Fault fault = {0};
-    WatchPlan plan = {.run_id = NULL};
-    int status = APP_OK;
-    Err err = flags_parse(specs, count, argc, argv, &rest, &fault);
-    if (err == ERR_OK && f.help) {
-        fputs("usage: rolltop watch [FLAGS]\n\n", stdout);
-        flags_help(specs, count, stdout);
-        goto done;
-    }
-    if (err == ERR_OK && rest.count > 0) {
-        err = fault_set(&fault, ERR_ARG, "watch takes flags only", "unexpected word %s",
-                        rest.items[0]);
-    }
-    err = err ? err : make_plan(&f, argc, argv, &plan, &fault);
-    if (err != ERR_OK) {
+    WatchPlan plan;
+    if (make_plan(&f, argc, argv, &plan, &fault) != ERR_OK) {
         status = app_fail(&fault, APP_USAGE);
     } else {
         status = f.headless || !console_possible() ? here(&plan) : with_console(&plan);
     }
-done:
     free_plan(&plan);
     flags_free(specs, count, &rest);
     return status;

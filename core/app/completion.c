@@ -402,24 +402,21 @@ static Err write_for(const char *name, Fault *fault)
 
 int cmd_completion(int argc, char **argv)
 {
+    static const FlagCommand command = {
+        "usage: rolltop completion bash|zsh|fish|man\n\n"
+        "Prints the completion script of a shell, or the manual's chapter of flags.\n"
+        "bash, for this session: source <(rolltop completion bash)\n",
+        1, 1, "completion wants the name of one shell", "there are bash, zsh, fish and man"};
     bool help = false;
     FlagSpec specs[COMPLETION_SPECS];
     completion_specs(&help, specs);
-    FlagRest rest = {0};
-    Fault fault = {0};
-    Err err = flags_parse(specs, COMPLETION_SPECS, argc, argv, &rest, &fault);
-    if (err == ERR_OK && help) {
-        fputs("usage: rolltop completion bash|zsh|fish|man\n\n"
-              "Prints the completion script of a shell, or the manual's chapter of flags.\n"
-              "bash, for this session: source <(rolltop completion bash)\n\n",
-              stdout);
-        flags_help(specs, COMPLETION_SPECS, stdout);
-    } else if (err == ERR_OK && rest.count != 1) {
-        err = fault_set(&fault, ERR_ARG, "there are bash, zsh, fish and man",
-                        "completion wants the name of one shell");
-    } else if (err == ERR_OK) {
-        err = write_for(rest.items[0], &fault);
+    FlagRest rest;
+    int status;
+    if (!app_parse(&command, specs, COMPLETION_SPECS, argc, argv, &rest, &status)) {
+        return status;
     }
+    Fault fault = {0};
+    Err err = write_for(rest.items[0], &fault);
     flags_free(specs, COMPLETION_SPECS, &rest);
     return err ? app_fail(&fault, APP_USAGE) : APP_OK;
 }

@@ -206,6 +206,38 @@ Err flags_parse(const FlagSpec *specs, size_t count, int argc, char **argv, Flag
     return err;
 }
 
+static bool asks_for_help(const FlagSpec *specs, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(specs[i].name, "help") == 0) {
+            return *(const bool *)specs[i].target;
+        }
+    }
+    return false;
+}
+
+FlagsEnd flags_command(const FlagCommand *command, const FlagSpec *specs, size_t count, int argc,
+                       char **argv, FlagRest *rest, Fault *fault)
+{
+    FlagsEnd end = FLAGS_GO;
+    Err err = flags_parse(specs, count, argc, argv, rest, fault);
+    if (err == ERR_OK && asks_for_help(specs, count)) {
+        fputs(command->usage, stdout);
+        fputc('\n', stdout);
+        flags_help(specs, count, stdout);
+        end = FLAGS_HELP;
+    } else if (err == ERR_OK && (rest->count < command->least ||
+                                 (command->most >= 0 && rest->count > command->most))) {
+        err = command->wants
+                  ? fault_set(fault, ERR_ARG, command->hint, "%s", command->wants)
+                  : fault_set(fault, ERR_ARG, command->hint, "unexpected word %s", rest->items[0]);
+    }
+    if (err != ERR_OK || end == FLAGS_HELP) {
+        flags_free(specs, count, rest);
+    }
+    return err != ERR_OK ? FLAGS_WRONG : end;
+}
+
 void flags_free(const FlagSpec *specs, size_t count, FlagRest *rest)
 {
     for (size_t i = 0; i < count; i++) {

@@ -40,6 +40,20 @@ typedef struct FlagRest { /* operands, in order; borrowed from argv */
 Err flags_parse(const FlagSpec *specs, size_t count, int argc, char **argv, FlagRest *rest,
                 Fault *fault);
 void flags_free(const FlagSpec *specs, size_t count, FlagRest *rest);
+/* What one subcommand takes besides its flags. */
+typedef struct FlagCommand {
+    const char *usage; /* whole lines: --help prints them above the list of flags */
+    int least, most;   /* operands; most < 0: as many as one likes */
+    const char *wants; /* said of another number of them; NULL: flags only, "unexpected word X" */
+    const char *hint;
+} FlagCommand;
+
+typedef enum FlagsEnd { FLAGS_GO, FLAGS_HELP, FLAGS_WRONG } FlagsEnd;
+
+/* flags_parse, the number of operands, and --help, which prints on stdout. After HELP, and WRONG
+ * with its fault, nothing is held; after GO flags_free is the caller's. */
+FlagsEnd flags_command(const FlagCommand *command, const FlagSpec *specs, size_t count, int argc,
+                       char **argv, FlagRest *rest, Fault *fault);
 /* "--", or "-" before a name of one letter. */
 const char *flags_dashes(const FlagSpec *spec);
 void flags_help(const FlagSpec *specs, size_t count, FILE *out);

@@ -94,12 +94,8 @@ void engine_flags(FlagVisit *visit, void *to)
     visit(specs, SPEC_COUNT, to);
 }
 
-static Err check_settings(EngineSettings *s, const Keys *keys, const FlagRest *rest, Fault *fault)
+static Err check_settings(EngineSettings *s, const Keys *keys, Fault *fault)
 {
-    if (rest->count > 0) {
-        return fault_set(fault, ERR_ARG, "every setting is a flag; see rolltop engine --help",
-                         "engine: unexpected argument \"%s\"", rest->items[0]);
-    }
     if (!s->synthetic && !s->model_path) {
         return fault_set(fault, ERR_ARG, "name a Hugging Face directory, or use --synthetic",
                          "engine: --model-path is missing");
@@ -237,21 +233,23 @@ int engine_main(int argc, char **argv)
                           .max_total_tokens = 32768, .stream_interval = 1, .count = 1,
                           .vocab = SYNTHETIC_VOCAB, .max_queued = 8192, .chunk_tokens = 2048,
                           .tokens_per_s = 200, .seed = -1};
+    static const FlagCommand command = {
+        "rolltop engine: an inference server with SGLang's native routes\n", 0, 0, NULL,
+        "every setting of an engine is a flag; see rolltop engine --help"};
     Keys keys = {0};
     FlagSpec specs[SPEC_COUNT];
     fill_specs(s, &keys, specs);
-    FlagRest rest = {0};
+    FlagRest rest;
     Fault fault = {0};
-    Err err = flags_parse(specs, SPEC_COUNT, argc, argv, &rest, &fault);
-    if (!err && keys.help) {
-        printf("rolltop engine: an inference server with SGLang's native routes\n\n");
-        flags_help(specs, SPEC_COUNT, stdout);
-        flags_free(specs, SPEC_COUNT, &rest);
+    FlagsEnd end = flags_command(&command, specs, SPEC_COUNT, argc, argv, &rest, &fault);
+    if (end == FLAGS_HELP) {
         return 0;
     }
-    err = err ? err : check_settings(s, &keys, &rest, &fault);
-    flags_free(specs, SPEC_COUNT, &rest);
-    if (err) {
+    if (end == FLAGS_GO) {
+        end = check_settings(s, &keys, &fault) == ERR_OK ? FLAGS_GO : FLAGS_WRONG;
+        flags_free(specs, SPEC_COUNT, &rest);
+    }
+    if (end == FLAGS_WRONG) {
         fault_print(&fault);
         return 2;
     }

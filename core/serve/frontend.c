@@ -206,12 +206,8 @@ void frontend_flags(FlagVisit *visit, void *to)
     visit(specs, FRONTEND_SPECS, to);
 }
 
-static Err check_flags(const FrontendFlags *f, const FlagRest *rest, Fault *fault)
+static Err check_flags(const FrontendFlags *f, Fault *fault)
 {
-    if (rest->count > 0) {
-        return fault_set(fault, ERR_ARG, "engines are given with --engine HOST:PORT",
-                         "frontend: unexpected argument \"%s\"", rest->items[0]);
-    }
     if (strcmp(f->routing, "round-robin") != 0 && strcmp(f->routing, "least-loaded") != 0) {
         return fault_set(fault, ERR_ARG, "use round-robin or least-loaded",
                          "frontend: --routing %s is unknown", f->routing);
@@ -300,24 +296,27 @@ int frontend_main(int argc, char **argv)
 {
     child_die_with_parent();
     signal(SIGPIPE, SIG_IGN);
+    static const FlagCommand command = {
+        "rolltop frontend: answers as a Dynamo frontend over local engines\n", 0, 0, NULL,
+        "engines are given with --engine HOST:PORT"};
     FrontendFlags flags = {.host = "127.0.0.1", .routing = "round-robin", .model = "policy",
                            .space = "rolltop", .port = 8000, .inhibit_s = 5};
     FlagSpec specs[FRONTEND_SPECS];
     fill_specs(&flags, specs);
-    FlagRest rest = {0};
+    FlagRest rest;
     Fault fault = {0};
-    Err err = flags_parse(specs, FRONTEND_SPECS, argc, argv, &rest, &fault);
-    err = err ? err : flags.help ? ERR_OK : check_flags(&flags, &rest, &fault);
+    FlagsEnd end = flags_command(&command, specs, FRONTEND_SPECS, argc, argv, &rest, &fault);
+    if (end == FLAGS_HELP) {
+        return 0;
+    }
     int status = 2;
-    if (err) {
+    if (end == FLAGS_WRONG || check_flags(&flags, &fault) != ERR_OK) {
         fault_print(&fault);
-    } else if (flags.help) {
-        printf("rolltop frontend: answers as a Dynamo frontend over local engines\n\n");
-        flags_help(specs, FRONTEND_SPECS, stdout);
-        status = 0;
     } else {
         status = run_frontend(&flags);
     }
-    flags_free(specs, FRONTEND_SPECS, &rest);
+    if (end == FLAGS_GO) {
+        flags_free(specs, FRONTEND_SPECS, &rest);
+    }
     return status;
 }

@@ -366,26 +366,21 @@ int trainer_child_main(int argc, char **argv)
     bool help = false;
     FlagSpec specs[TRAIN_SPECS];
     fill_specs(&fd, &help, specs);
-    FlagRest rest = {0};
+    static const FlagCommand command = {
+        "usage: rolltop train [--channel-fd FD]\n\n"
+        "The built-in trainer; started by the core, which speaks to it in frames\n"
+        "(docs/trainer-protocol.md).\n",
+        0, 0, NULL, "train takes flags only"};
+    FlagRest rest;
     Fault fault = {0};
-    Err err = flags_parse(specs, TRAIN_SPECS, argc, argv, &rest, &fault);
-    if (err == ERR_OK && rest.count > 0) {
-        err = fault_set(&fault, ERR_ARG, "train takes flags only", "unexpected word %s",
-                        rest.items[0]);
+    FlagsEnd end = flags_command(&command, specs, TRAIN_SPECS, argc, argv, &rest, &fault);
+    if (end == FLAGS_WRONG) {
+        fault_print(&fault);
+    }
+    if (end != FLAGS_GO) {
+        return end == FLAGS_HELP ? 0 : 2;
     }
     flags_free(specs, TRAIN_SPECS, &rest);
-    if (err != ERR_OK) {
-        fault_print(&fault);
-        return 2;
-    }
-    if (help) {
-        fputs("usage: rolltop train [--channel-fd FD]\n\n"
-              "The built-in trainer; started by the core, which speaks to it in frames\n"
-              "(docs/trainer-protocol.md).\n\n",
-              stdout);
-        flags_help(specs, TRAIN_SPECS, stdout);
-        return 0;
-    }
     int type = 0;
     socklen_t size = sizeof type;
     if (getsockopt((int)fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0) {

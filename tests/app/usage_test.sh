@@ -45,6 +45,14 @@ says 2 "--hf-checkpoint is needed" run
 says 2 "no run is alive" ctl stop
 says 2 "no run is alive"
 says 0 "no run is alive" ls
+for command in watch ls verify demo sim train engine frontend; do
+    says 2 "unexpected word stray" $command stray
+done
+says 2 "replay wants one log file" replay
+says 2 "attach wants one run" attach one two
+says 2 "query wants a log file and a topic" query one
+says 2 "query --sql wants one log file" query one two --sql "select 1"
+says 2 "completion wants the name of one shell" completion
 says 2 "there is no log" replay "$T/none.db"
 says 2 "nearest" query "$T/none.db" stepz
 says 2 "$T/none.db" query "$T/none.db" steps
