@@ -60,11 +60,11 @@ static void put_engine_name(JsonOut *j, const Snapshot *s, int64_t engine)
 }
 
 /* "name": {"total": n, "rows": [ … */
-static void list_begin(JsonOut *j, const char *key, size_t total)
+static void list_begin(JsonOut *j, const char *key, int64_t total)
 {
     json_key(j, key);
     json_object_begin(j);
-    json_member_i64(j, "total", (int64_t)total);
+    put_from(j, "total", total, 0); /* below: trimmed from the log */
     json_key(j, "rows");
     json_array_begin(j);
 }
@@ -106,9 +106,9 @@ static void put_header(JsonOut *j, const Snapshot *s)
     put_val(j, "tokens_per_s", h->tokens_per_s);
     put_val(j, "tokens_per_s_10min", h->tokens_per_s_10min);
     put_val(j, "kv_usage", h->kv_usage);
-    json_member_i64(j, "samples_done", h->samples_done);
-    json_member_i64(j, "samples_want", h->samples_want);
-    json_member_i64(j, "samples_inflight", h->samples_inflight);
+    put_from(j, "samples_done", h->samples_done, 0); /* null: trimmed */
+    put_from(j, "samples_want", h->samples_want, 0); /* null: trimmed */
+    put_from(j, "samples_inflight", h->samples_inflight, 0); /* null: trimmed */
     put_seconds(j, "tail_p50_s", h->tail_p50_s);
     put_seconds(j, "tail_p99_s", h->tail_p99_s);
     put_seconds(j, "tail_max_s", h->tail_max_s);
@@ -135,7 +135,7 @@ static void put_load(JsonOut *j, const EngineRow *row, int64_t t_us)
 
 static void put_engines(JsonOut *j, const Snapshot *s)
 {
-    list_begin(j, "engines", s->engines.count);
+    list_begin(j, "engines", (int64_t)s->engines.count);
     for (size_t i = 0; i < s->engines.count; i++) {
         const EngineRow *row = &s->engines.rows[i];
         json_object_begin(j);
@@ -163,7 +163,7 @@ static void put_engines(JsonOut *j, const Snapshot *s)
 
 static void put_tail(JsonOut *j, const Snapshot *s)
 {
-    list_begin(j, "in_flight", s->tail.total);
+    list_begin(j, "in_flight", s->tail.trimmed ? -1 : (int64_t)s->tail.total);
     for (size_t i = 0; i < s->tail.count; i++) {
         const TailRow *row = &s->tail.rows[i];
         json_object_begin(j);
@@ -182,9 +182,10 @@ static void put_tail(JsonOut *j, const Snapshot *s)
     list_end(j);
     json_key(j, "groups");
     json_object_begin(j);
-    json_member_i64(j, "complete", s->tail.groups_complete);
-    json_member_i64(j, "total", s->tail.groups_total);
-    json_member_i64(j, "blocked_by_one", s->tail.groups_blocked_by_one);
+    int64_t least = s->tail.trimmed ? INT64_MAX : INT64_MIN;
+    put_from(j, "complete", s->tail.groups_complete, least);
+    put_from(j, "total", s->tail.groups_total, least);
+    put_from(j, "blocked_by_one", s->tail.groups_blocked_by_one, least);
     json_object_end(j);
 }
 
@@ -216,7 +217,7 @@ static void put_step(JsonOut *j, const StepRow *row)
 
 static void put_policies(JsonOut *j, const Snapshot *s)
 {
-    list_begin(j, "policies", s->policies.total);
+    list_begin(j, "policies", (int64_t)s->policies.total);
     for (size_t i = 0; i < s->policies.count; i++) {
         const PolicyRow *row = &s->policies.rows[i];
         json_object_begin(j);
@@ -233,7 +234,7 @@ static void put_policies(JsonOut *j, const Snapshot *s)
         json_object_end(j);
     }
     list_end(j);
-    list_begin(j, "updates", s->txns.total);
+    list_begin(j, "updates", (int64_t)s->txns.total);
     for (size_t i = 0; i < s->txns.count; i++) {
         const TxnRow *row = &s->txns.rows[i];
         json_object_begin(j);
@@ -255,7 +256,7 @@ static void put_policies(JsonOut *j, const Snapshot *s)
 
 static void put_alerts(JsonOut *j, const Snapshot *s)
 {
-    list_begin(j, "alerts", s->alerts.count);
+    list_begin(j, "alerts", (int64_t)s->alerts.count);
     for (size_t i = 0; i < s->alerts.count; i++) {
         const AlertRow *row = &s->alerts.rows[i];
         json_object_begin(j);
@@ -283,7 +284,7 @@ static void put_event(JsonOut *j, const EventRow *row, const char *engine)
 
 static void put_events(JsonOut *j, const Snapshot *s)
 {
-    list_begin(j, "events", s->events.total);
+    list_begin(j, "events", (int64_t)s->events.total);
     for (size_t i = 0; i < s->events.count; i++) {
         const EventRow *row = &s->events.rows[i];
         const EngineRow *engine = row->engine > 0 ? snapshot_engine(s, row->engine) : NULL;
@@ -292,7 +293,7 @@ static void put_events(JsonOut *j, const Snapshot *s)
         json_object_end(j);
     }
     list_end(j);
-    list_begin(j, "commands", s->commands.total);
+    list_begin(j, "commands", (int64_t)s->commands.total);
     for (size_t i = 0; i < s->commands.count; i++) {
         const CommandRow *row = &s->commands.rows[i];
         json_object_begin(j);
@@ -323,7 +324,7 @@ void snapshot_json(const Snapshot *s, bool live, Text *out)
     put_alerts(&j, s);
     put_engines(&j, s);
     put_tail(&j, s);
-    list_begin(&j, "steps", s->steps.total);
+    list_begin(&j, "steps", (int64_t)s->steps.total);
     for (size_t i = 0; i < s->steps.count; i++) {
         put_step(&j, &s->steps.rows[i]);
     }

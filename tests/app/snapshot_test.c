@@ -277,7 +277,18 @@ static void edges_hold(void)
     CHECK(cJSON_IsNull(json_get(row, "running")));
     CHECK(cJSON_IsNull(json_get(row, "policy_version")));
     CHECK(cJSON_IsNull(json_get(json_get(row, "waiting"), "seen_us")));
+    CHECK_I64(json_i64(json_get(json, "in_flight"), "total", -1), 0);
     CHECK(strchr(text.p, '\x1b') == NULL); /* escaped: a terminal that shows it stays whole */
+    cJSON_Delete(json);
+    text_clear(&text);
+    empty.header.samples_done = empty.header.samples_want = empty.header.samples_inflight = -1;
+    empty.tail.trimmed = true; /* what was in flight then is not 0: it is not known any more */
+    snapshot_json(&empty, false, &text);
+    json = parse(text.p, text.n - 1);
+    CHECK(holds(json));
+    CHECK(cJSON_IsNull(json_get(json_get(json, "header"), "samples_inflight")));
+    CHECK(cJSON_IsNull(json_get(json_get(json, "in_flight"), "total")));
+    CHECK(cJSON_IsNull(json_get(json_get(json, "groups"), "complete")));
     cJSON_Delete(json);
     text_free(&text);
 }
