@@ -90,15 +90,20 @@ typedef struct Judged {
     char reason[128];
 } Judged;
 
+static bool has_work(const ProbeState *p)
+{
+    return p->known_running && p->last_running + p->last_waiting > 0;
+}
+
 /* Does it make progress? Only asked of an engine that answers and that we do not hold. */
 static EngineState judge_work(const ProbeState *p, const ProbeSettings *s, int64_t now_us,
                               char reason[128])
 {
     const int64_t quiet = now_us - p->last_progress_us;
-    const bool moved = p->last_progress_us > 0 && quiet < BUSY_PROGRESS_US;
-    if (p->known_running && p->last_running > 0 && quiet >= s->stuck_ms * 1000) {
-        (void)str_format(reason, 128, "%.0f running, nothing moved for %.0f s", p->last_running,
-                         seconds(quiet));
+    const bool moved = p->moved_us > 0 && now_us - p->moved_us < BUSY_PROGRESS_US;
+    if (has_work(p) && quiet >= s->stuck_ms * 1000) {
+        (void)str_format(reason, 128, "%.0f running, %.0f waiting, nothing moved for %.0f s",
+                         p->last_running, p->last_waiting, seconds(quiet));
         return ENGINE_STUCK;
     }
     if (p->health_bad && !moved) {
@@ -276,8 +281,8 @@ static void begin_incarnation(ProbeState *p, int64_t now_us)
     p->reported_version = -1;
     p->held_paused = p->held_loading = false; /* that was another process */
     p->known_tokens = p->known_running = false;
-    p->last_tokens = p->last_running = p->last_used = 0;
-    p->last_progress_us = now_us;
+    p->last_tokens = p->last_running = p->last_waiting = p->last_used = 0;
+    p->last_progress_us = p->moved_us = now_us;
     p->health_bad = false;
     p->slow_in_row = 0;
     p->late_us = p->flow_us = 0; /* how another process was says nothing of this one */
@@ -319,6 +324,7 @@ static bool note_figures(ProbeState *p, const EngineAnswer *a, int64_t now_us)
                 || a->used_tokens != p->last_used;
         p->known_running = true;
         p->last_running = a->running;
+        p->last_waiting = a->waiting; /* more of them is no work done */
         p->last_used = a->used_tokens;
     }
     if (a->known_tokens) {
@@ -326,9 +332,10 @@ static bool note_figures(ProbeState *p, const EngineAnswer *a, int64_t now_us)
         p->known_tokens = true;
         p->last_tokens = a->gen_tokens_total;
     }
-    if (moved || (p->known_running && p->last_running <= 0)) {
+    if (moved || (p->known_running && !has_work(p))) {
         p->last_progress_us = now_us; /* an idle engine owes nothing */
     }
+    p->moved_us = moved ? now_us : p->moved_us;
     return another;
 }
 
@@ -391,7 +398,7 @@ ProbeVerdict probe_tokens(ProbeState *p, const ProbeSettings *s, int64_t now_us)
     const bool news = now_us - p->last_ok_us > TOKENS_US
                       || now_us - p->last_progress_us > TOKENS_US;
     if (p->last_ok_us > 0 && !p->exited) {
-        p->last_ok_us = p->last_progress_us = now_us;
+        p->last_ok_us = p->last_progress_us = p->moved_us = now_us;
         if (!news) {
             return (ProbeVerdict){0}; /* thousands of tokens a second: nothing to judge anew */
         }
@@ -401,7 +408,7 @@ ProbeVerdict probe_tokens(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 
 ProbeVerdict probe_flows(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 {
-    p->flow_us = p->known_running && p->last_running > 0 ? now_us : p->flow_us;
+    p->flow_us = has_work(p) ? now_us : p->flow_us;
     return settle(p, s, now_us);
 }
 
@@ -412,6 +419,7 @@ ProbeVerdict probe_tick(ProbeState *p, const ProbeSettings *s, int64_t now_us)
         p->last_ok_us += slept_us; /* answers that came meanwhile are not read yet */
         p->last_ok_us = p->last_ok_us < now_us ? p->last_ok_us : now_us;
         p->last_progress_us += slept_us;
+        p->moved_us += slept_us;
         note_late(p, slept_us, now_us);
     }
     p->tick_us = now_us;
@@ -436,7 +444,7 @@ ProbeVerdict probe_hold(ProbeState *p, const ProbeSettings *s, bool paused, bool
     p->held_loading = loading;
     p->held_fenced = fenced;
     if (held && !paused && !loading && !fenced) {
-        p->last_progress_us = now_us; /* what stood still while held is no evidence */
+        p->last_progress_us = p->moved_us = now_us; /* what stood still while held is none */
         p->health_bad = false;
         p->due_us[PROBE_HEALTH] = now_us + s->health_ms * 1000;
     }

@@ -24,7 +24,7 @@ typedef struct ProbeSettings {
     int64_t stale_ms;  /* no successful probe for this long: STALE */
     int64_t dead_ms;   /* … and for this long: DEAD; a refused connection is DEAD at once after */
     int refused_limit; /*   this many in a row */
-    int64_t stuck_ms;  /* running > 0 and the token counter stands still for this long: STUCK */
+    int64_t stuck_ms;  /* requests, and the token counter stands still for this long: STUCK */
     int64_t calm_ms;   /* SLOW, BUSY and STUCK are over after good evidence for this long only */
 } ProbeSettings;
 ProbeSettings probe_settings_default(void); /* loads and ping 500 ms, dead within 3 s */
@@ -36,10 +36,12 @@ typedef struct ProbeState {
     char identity[128];
     int64_t reported_version;   /* -1 unknown */
     bool held_paused, held_loading, held_fenced; /* what the control plane did to it */
-    int64_t last_ok_us, last_progress_us, due_us[8];
+    int64_t last_ok_us, due_us[8];
+    int64_t last_progress_us; /* it worked, or had nothing to do */
+    int64_t moved_us;         /* it worked */
     int refused_in_row;
     bool in_flight[8];
-    double last_tokens, last_running, last_used;
+    double last_tokens, last_running, last_waiting, last_used;
     bool known_tokens, known_running;
     bool doubted;       /* it may be another process since the identity was read … */
     int64_t doubted_us; /* … since then */

@@ -15,7 +15,7 @@ typedef struct World {
     Mood mood;
     const char *identity;
     int64_t version;
-    double running, tokens, used;
+    double running, waiting, tokens, used;
     bool health_fails;
     bool swapped;   /* another process took the port: each pooled connection is gone */
     double tokens_per_s;
@@ -84,6 +84,7 @@ static void land(World *w, ProbeKind kind)
     } else if (kind == PROBE_LOADS) {
         a.known_running = true;
         a.running = w->running;
+        a.waiting = w->waiting;
         a.used_tokens = w->used;
     } else if (kind == PROBE_METRICS) {
         a.known_tokens = true;
@@ -297,6 +298,18 @@ static void health_that_lies_is_stuck(void)
     w->tokens_per_s = 0;
     run(w, 60000);
     CHECK_I64(w->p.state, ENGINE_UP);
+    w->health_fails = true;
+    CHECK(until(w, ENGINE_STUCK, 60000) <= 40000); /* nobody's tokens speak against it */
+    CHECK(strstr(w->reason, "generation health fails") != NULL);
+    free(w);
+    w = world_up(); /* it stood still before it had taken anything: all of it waits */
+    w->running = 0;
+    w->tokens_per_s = 0;
+    w->mood = STUCK_SCHEDULER;
+    w->waiting = 8;
+    ms = until(w, ENGINE_STUCK, 60000);
+    CHECK(ms >= 18000 && ms <= 22000);
+    CHECK(strstr(w->reason, "8 waiting") != NULL);
     free(w);
 }
 
