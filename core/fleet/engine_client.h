@@ -15,6 +15,7 @@ typedef enum EngineCallKind {
     ENGINE_FLUSH,
     ENGINE_UPDATE_DISK,   /* `text` = directory, `version` = weight version */
     ENGINE_PULL,          /* its directory `text` follows `source` to `version`; slime's route */
+    ENGINE_LOOK,          /* does it see the directory `text`? rolltop's own engines say so */
     ENGINE_ABORT,         /* `text` = rid, or NULL for all */
     ENGINE_MODEL_INFO,    /* -> weight_version, model_path */
     ENGINE_SERVER_INFO,   /* -> sglang version, identity, limits */

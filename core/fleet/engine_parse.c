@@ -259,6 +259,7 @@ static void parse_json(const EngineCall *call, const char *where, Str body, Engi
     case ENGINE_PAUSE:
     case ENGINE_CONTINUE:
     case ENGINE_PULL:
+    case ENGINE_LOOK:
     case ENGINE_UPDATE_DISK: parse_says_so(tree, where, a); break;
     case ENGINE_MODEL_INFO: parse_model_info(tree, where, a); break;
     case ENGINE_SERVER_INFO: parse_server_info(call, tree, where, a); break;
@@ -328,6 +329,7 @@ void engine_parse(const EngineCall *call, const char *where, HttpEnd end, int st
     case ENGINE_CONTINUE:
     case ENGINE_UPDATE_DISK:
     case ENGINE_PULL:
+    case ENGINE_LOOK:
     case ENGINE_MODEL_INFO:
     case ENGINE_SERVER_INFO:
     case ENGINE_CHECKSUM:

@@ -14,6 +14,7 @@ static const EngineRoute routes[] = {
     [ENGINE_UPDATE_DISK] = {"POST", "/update_weights_from_disk", NULL, 600000, 256 << 10, false,
                             true},
     [ENGINE_PULL] = {"POST", "/pull_weights", NULL, 600000, 256 << 10, false, true},
+    [ENGINE_LOOK] = {"POST", "/weights_on_disk", NULL, 5000, 64 << 10, true, true},
     [ENGINE_ABORT] = {"POST", "/abort_request", NULL, 10000, 64 << 10, true, true},
     [ENGINE_MODEL_INFO] = {"GET", "/model_info", "/get_model_info", 5000, 1 << 20, true, false},
     [ENGINE_SERVER_INFO] = {"GET", "/server_info", "/get_server_info", 5000, 8 << 20, true, false},
@@ -123,6 +124,7 @@ Err engine_write_body(const EngineCall *call, Text *body, Fault *fault)
     case ENGINE_CONTINUE:
     case ENGINE_UPDATE_DISK:
     case ENGINE_PULL:
+    case ENGINE_LOOK:
     case ENGINE_ABORT:
     case ENGINE_CHECKSUM:
     case ENGINE_SCORE:
@@ -134,6 +136,8 @@ Err engine_write_body(const EngineCall *call, Text *body, Fault *fault)
         err = write_pause(&out, call, fault);
     } else if (call->kind == ENGINE_UPDATE_DISK) {
         err = write_update(&out, call, fault);
+    } else if (call->kind == ENGINE_LOOK) {
+        json_member_string(&out, "model_path", call->text ? call->text : "");
     } else if (call->kind == ENGINE_PULL) {
         err = write_pull(&out, call, fault);
     } else if (call->kind == ENGINE_ABORT && call->text) {

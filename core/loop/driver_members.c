@@ -27,7 +27,7 @@ void driver_seat_reset(Driver *d, int engine, const char *address)
     seat->bring_due_us = 0;
     seat->verified = -1;
     seat->follows = -1;
-    seat->no_pull = seat->pulling = false;
+    seat->no_pull = seat->no_look = seat->pulling = false;
     seat->cordoned = seat->paused = seat->leaving = seat->draining = false;
     seat->routed = seat->route_ok = false;
     seat->fences_failed = seat->sync_failures = 0;

@@ -72,6 +72,7 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     int64_t verified;       /* version it was verified on, -1 */
     int64_t follows;        /* what its own copy is proved to hold, -1 not known */
     bool no_pull;           /* it cannot, or its copy did not lead to the version */
+    bool no_look;           /* it cannot say whether it sees a directory */
     bool pulling;           /* a pull was sent and not answered yet */
     int64_t doubt_us;       /* until then a call that was given up may still act; 0 none */
     int64_t command;        /* restart or update that is done once it serves again; 0 none */
@@ -438,5 +439,7 @@ void driver_note_spell(Driver *d, LoopPhase phase, int64_t us);
 
 /* driver_resume.c */
 Err driver_resume(Driver *d, LoopConfig *loop, Fault *fault);
+/* The first row of one statement on the log; *row, NULL for none, is the caller's. Any thread. */
+Err driver_log_row(const char *path, const char *sql, cJSON **row, Fault *fault);
 
 #endif

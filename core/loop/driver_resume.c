@@ -19,7 +19,7 @@ typedef struct LastStep {
     char *state;
 } LastStep;
 
-static Err one_row(const char *path, const char *sql, cJSON **row, Fault *fault)
+Err driver_log_row(const char *path, const char *sql, cJSON **row, Fault *fault)
 {
     char *text = NULL;
     size_t n = 0;
@@ -42,13 +42,13 @@ static Err one_row(const char *path, const char *sql, cJSON **row, Fault *fault)
 static Err last_step(const char *path, LastStep *last, Fault *fault)
 {
     cJSON *row = NULL;
-    Err err = one_row(path, "select step, data_position from step where outcome = 'ok' "
+    Err err = driver_log_row(path, "select step, data_position from step where outcome = 'ok' "
                       "order by step desc limit 1", &row, fault);
     *last = (LastStep){.step = json_i64(row, "step", -1),
                        .position = json_i64(row, "data_position", 0), .state_step = -1};
     cJSON_Delete(row);
     if (err == ERR_OK) {
-        err = one_row(path, "select step, trainer_state from step where outcome = 'ok' and "
+        err = driver_log_row(path, "select step, trainer_state from step where outcome = 'ok' and "
                       "trainer_state is not null order by step desc limit 1", &row, fault);
         last->state_step = json_i64(row, "step", -1);
         last->state = row ? xstrdup(json_string(row, "trainer_state", "")) : NULL;
@@ -64,7 +64,7 @@ static int64_t position_after(const char *path, int64_t step)
     cJSON *row = NULL;
     (void)str_format(sql, sizeof sql, "select data_position from step where outcome = 'ok' and "
                      "step = %lld order by step_id desc limit 1", (long long)step);
-    Err err = one_row(path, sql, &row, NULL);
+    Err err = driver_log_row(path, sql, &row, NULL);
     int64_t position = err == ERR_OK ? json_i64(row, "data_position", 0) : 0;
     cJSON_Delete(row);
     return position;
@@ -99,7 +99,7 @@ static void close_open_txns(Driver *d)
                          "select txn_id, from_version, to_version, decided from txn "
                          "where ended_us is null and txn_id > %lld order by txn_id limit 1",
                          (long long)closed);
-        if (one_row(d->config->log_path, sql, &row, NULL) != ERR_OK || !row) {
+        if (driver_log_row(d->config->log_path, sql, &row, NULL) != ERR_OK || !row) {
             return;
         }
         closed = json_i64(row, "txn_id", 0);
@@ -133,7 +133,7 @@ static void close_open_incidents(Driver *d)
                          "select incident_id, onset_us, class, severity, engine, evidence, "
                          "next_key from incident where ended_us is null and incident_id > %lld "
                          "order by incident_id limit 1", (long long)closed);
-        if (one_row(d->config->log_path, sql, &row, NULL) != ERR_OK || !row) {
+        if (driver_log_row(d->config->log_path, sql, &row, NULL) != ERR_OK || !row) {
             return;
         }
         closed = json_i64(row, "incident_id", 0);

@@ -132,11 +132,31 @@ static void admit_members(SyncJob *job)
     }
 }
 
+/* Ended before anybody was paused, because engines say that they do not see the policy. Who made
+ * two updates end so is left out while others can go on; a fence is tried again later. */
+static void note_unseen(SyncJob *job, const TxnAction *action)
+{
+    Driver *d = job->d;
+    for (int i = 0; i < job->count && !action->commit && job->gate_us == 0; i++) {
+        int engine = job->members[i].id.engine;
+        Seat *seat = &d->seats[engine];
+        if (!txn_failed(job->txn, engine) || job->members[i].out) {
+            continue;
+        }
+        driver_event(d, SEVERITY_CRIT, fleet_engine(d->fleet, engine).name, engine + 1,
+                     "v%lld is not sent: %s; is %s/policies shared with its host?",
+                     (long long)job->to, action->reason, d->config->work_dir);
+        seat->sync_failures += !job->fence;
+        seat->bring_due_us = clock_mono_us() + BRING_AGAIN_US;
+    }
+}
+
 static void end(SyncJob *job, const TxnAction *action)
 {
     Driver *d = job->d;
     job->over = true;
     job->committed = action->commit;
+    note_unseen(job, action);
     char outcome[192];
     (void)str_format(outcome, sizeof outcome, "%s",
                      action->commit ? "committed" : job->bad_artifact ? "rejected" : "rolled_back");
@@ -188,6 +208,7 @@ static void act(SyncJob *job, const TxnAction *action)
         sync_give(job, &answer);
         break;
     case TXN_ACT_CHECK: sync_check_artifact(job, action); break;
+    case TXN_ACT_LOOK:
     case TXN_ACT_PULL:
     case TXN_ACT_PAUSE:
     case TXN_ACT_FLUSH:
@@ -324,6 +345,7 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
                 .holds = d->seats[i].verified == job->from && !d->seats[i].bring,
                 .keeps = only < 0 && d->config->inflight == INFLIGHT_IN_PLACE &&
                          sync_own_engine(d, i),
+                .looks = !d->seats[i].part && !d->seats[i].no_look,
                 .pulls = driver_delta_pulls(d, i, to), .follows = d->seats[i].follows,
                 .same_digest = sync_own_engine(d, i)};
             job->members[job->count].id = ids[job->count];
@@ -346,11 +368,7 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
     }
     bool held = d->policy.has_committed;
     const char *committed = held ? d->policy.committed.digest : NULL;
-    txn_expect_digests(job->txn,
-                       to == d->policy.publishing ? d->policy.digest
-                       : to == job->from          ? committed
-                                                  : NULL,
-                       committed);
+    txn_expect_digests(job->txn, to == job->from ? committed : NULL, committed); /* till checked */
     TxnFact fact = {.txn = job->id, .t_us = clock_wall_us(), .from_version = job->from,
                     .to_version = to, .command = again ? d->sync.again_command : 0,
                     .engines = job->count, .why = why};

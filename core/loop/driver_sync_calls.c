@@ -15,6 +15,8 @@ typedef struct CheckWork { /* the artifact check runs beside the loop: it reads 
     SyncJob *job;
     TxnAction action;
     char *dir, *chain;
+    const char *log;
+    char published[DIGEST_TEXT]; /* by the trainer's word; empty: the log knows */
     Artifact previous; /* a copy: the committed one may change while this runs */
     bool has_previous;
     double norm_jump;
@@ -52,6 +54,36 @@ static void ledger(SyncJob *job, const TxnAction *action, bool ok, int64_t sent_
 
 /* ---- the artifact ------------------------------------------------------------------------- */
 
+/* What was said of an older version when it was published; empty: nothing. */
+static void digest_of_log(const char *log, int64_t version, char out[DIGEST_TEXT])
+{
+    char sql[128];
+    cJSON *row = NULL;
+    (void)str_format(sql, sizeof sql, "select digest from policy where version = %lld "
+                     "order by change_id desc limit 1", (long long)version);
+    if (driver_log_row(log, sql, &row, NULL) == ERR_OK) {
+        (void)str_format(out, DIGEST_TEXT, "%s", json_string(row, "digest", ""));
+    }
+    cJSON_Delete(row);
+}
+
+/* Are these the bytes that the trainer published? An old directory, or one that somebody else
+ * wrote, is whole and finite and still the wrong policy. */
+static void check_digest(CheckWork *check)
+{
+    if (!check->published[0]) {
+        digest_of_log(check->log, check->action.version, check->published);
+    }
+    const char *held = check->artifact.digest;
+    bool known = check->published[0] && strlen(check->published) == strlen(held);
+    if (known && strcmp(check->published, held) != 0) {
+        check->err = fault_set(&check->fault, ERR_STATE, "publish it again",
+                               "%s holds digest %s, the trainer published %s", check->dir, held,
+                               check->published);
+        artifact_free(&check->artifact);
+    }
+}
+
 static void check_work(uv_work_t *work)
 {
     CheckWork *check = work->data;
@@ -64,6 +96,9 @@ static void check_work(uv_work_t *work)
     }
     check->err = artifact_check(check->dir, previous, check->norm_jump, &check->artifact,
                                 &check->fault);
+    if (check->err == ERR_OK) {
+        check_digest(check);
+    }
 }
 
 void sync_policy_state(Driver *d, int64_t version, int64_t txn, PolicyState state,
@@ -74,30 +109,13 @@ void sync_policy_state(Driver *d, int64_t version, int64_t txn, PolicyState stat
     store_put_policy_state(d->store, &fact);
 }
 
-/* Are these the bytes that the trainer published? An old directory, or one that somebody else
- * wrote, is whole and finite and still the wrong policy. */
-static bool digest_fits(CheckWork *check)
-{
-    const Driver *d = check->job->d;
-    bool known = check->action.version == d->policy.publishing && d->policy.digest[0] &&
-                 strlen(d->policy.digest) == strlen(check->artifact.digest);
-    if (!known || strcmp(d->policy.digest, check->artifact.digest) == 0) {
-        return true;
-    }
-    check->err = fault_set(&check->fault, ERR_STATE, "publish it again",
-                           "%s holds digest %s, the trainer published %s", check->dir,
-                           check->artifact.digest, d->policy.digest);
-    artifact_free(&check->artifact);
-    return false;
-}
-
 static void checked(uv_work_t *work, int status)
 {
     CheckWork *check = work->data;
     SyncJob *job = check->job;
     Driver *d = job->d;
     job->calls--;
-    bool ok = status == 0 && check->err == ERR_OK && digest_fits(check);
+    bool ok = status == 0 && check->err == ERR_OK;
     char detail[FAULT_TEXT_MAX + 64];
     if (ok) {
         (void)str_format(detail, sizeof detail, "%d tensors, %lld bytes, digest %s",
@@ -106,6 +124,8 @@ static void checked(uv_work_t *work, int status)
         if (d->policy.has_pending) {
             artifact_free(&d->policy.pending);
         }
+        txn_expect_digests(job->txn, check->artifact.digest,
+                           d->policy.has_committed ? d->policy.committed.digest : NULL);
         d->policy.pending = check->artifact;
         d->policy.has_pending = true;
     } else {
@@ -151,6 +171,10 @@ void sync_check_artifact(SyncJob *job, const TxnAction *action)
     check->job = job;
     check->action = *action;
     check->dir = driver_path(d, "policies", "v", action->version);
+    check->log = d->config->log_path;
+    if (action->version == d->policy.publishing) {
+        memcpy(check->published, d->policy.digest, sizeof check->published);
+    }
     check->chain = fs_join(d->config->work_dir, "policies/chain");
     check->has_previous = d->policy.has_committed;
     if (d->policy.has_committed) {
@@ -204,6 +228,14 @@ static void engine_answered(const EngineAnswer *a, void *user)
         answer.logprobs = a->logprobs;
         answer.logprob_count = a->logprob_count;
         (void)str_format(detail, sizeof detail, "canary of %d log-probs", a->logprob_count);
+    }
+    if (call->action.kind == TXN_ACT_LOOK) {
+        Seat *seat = &job->d->seats[call->action.engine];
+        answer.unseen = a->err == ERR_PEER && a->status == 400;
+        if (answer.unseen && a->text[0]) {
+            (void)str_format(detail, sizeof detail, "%s", a->text);
+        }
+        seat->no_look = seat->no_look || answer.unsupported;
     }
     if (call->action.kind == TXN_ACT_PULL) {
         Seat *seat = &job->d->seats[call->action.engine];
@@ -321,6 +353,10 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     char *dir = NULL;
     char *source = NULL;
     switch (action->kind) {
+    case TXN_ACT_LOOK:
+        call.kind = ENGINE_LOOK;
+        call.text = dir = driver_path(d, "policies", "v", action->version);
+        break;
     case TXN_ACT_PULL:
         d->seats[action->engine].follows = -1; /* from now on its copy may be anything */
         d->seats[action->engine].pulling = true; /* one that hangs delays one update only */
@@ -350,7 +386,7 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     case TXN_ACT_END:
         return; /* not calls to an engine */
     }
-    if (action->kind != TXN_ACT_PULL) { /* it serves on meanwhile */
+    if (action->kind != TXN_ACT_PULL && action->kind != TXN_ACT_LOOK) { /* it serves on */
         hold_for(d, action);
     }
     SyncCall *context = xcalloc(1, sizeof *context);
@@ -361,6 +397,7 @@ static void call_engine(SyncJob *job, const TxnAction *action)
         action->kind == TXN_ACT_CONTINUE ? continue_answered : engine_answered;
     if (fleet_call(d->fleet, action->engine, &call, on_done, context, &fault) != ERR_OK) {
         job->calls--;
+        d->seats[action->engine].pulling = false;
         ledger(job, action, false, context->sent_us, fault.sentence);
         TxnAnswer answer = sync_answer_to(action, false, fault.sentence);
         sync_give(job, &answer);

@@ -23,6 +23,7 @@ static void world_init(SimWorld *world, const SimConfig *config, SimReport *repo
         *engine = (SimEngine){.incarnation = 1, .alive = true, .cache = -1, .copy_version = -1,
                               .has_checksum = rng_below(&world->rng, 3) != 0,
                               .keeps = rng_below(&world->rng, 2) == 0,
+                              .looks = rng_below(&world->rng, 2) == 0,
                               .pulls = rng_below(&world->rng, 2) == 0,
                               .proves = rng_below(&world->rng, 2) == 0};
         if (rng_below(&world->rng, 10) == 0) { /* left behind by an earlier run */

@@ -23,7 +23,7 @@ static const int64_t TXN_BUDGET_US = INT64_C(2100000000);
 
 typedef struct TxnSeen {
     int64_t txn, began_us, to, life;
-    bool open, fleet, decided, durable, commit;
+    bool open, fleet, decided, durable, commit, unseen;
 } TxnSeen;
 
 struct SimCheck {
@@ -119,6 +119,10 @@ static void on_sent(SimCheck *check, const SimWorld *world, const SimEntry *entr
     if (entry->call == SIM_CONTINUE && txn && !txn->durable) {
         breach(check, world, "rule 2: engine %d is let go on before transaction %lld is decided",
                entry->engine, (long long)entry->txn);
+    }
+    if (entry->call == SIM_PAUSE && txn && txn->unseen) {
+        breach(check, world, "rule 5: engine %d is paused for a policy that one does not see",
+               entry->engine);
     }
     if (entry->call == SIM_APPLY && world->bad[entry->to]) {
         breach(check, world, "rule 5: broken artifact %lld is sent to engine %d",
@@ -235,6 +239,13 @@ void sim_check_entry(SimCheck *check, const SimWorld *world, const SimEntry *ent
             check->copy[entry->engine].version = entry->to;
         }
         break;
+    case ENTRY_UNSEEN: {
+        TxnSeen *txn = seen(check, entry->txn);
+        if (txn) {
+            txn->unseen = true;
+        }
+        break;
+    }
     case ENTRY_POLICY:
     case ENTRY_STATE:
     case ENTRY_COUNT: break;

@@ -170,12 +170,20 @@ static void end(SimWorld *world, Job *job, const TxnAction *action)
     SimCore *core = world->core;
     job->over = true;
     bool fleet = job->engine < 0;
+    for (int i = 0; i < job->count && !action->commit && !job->rolled_back; i++) {
+        Seat *seat = &core->seats[job->members[i].engine];
+        if (txn_failed(job->txn, job->members[i].engine)) { /* it does not see the policy */
+            seat->odd += fleet;
+            seat->due_us = world->now_us + BRING_AGAIN_US;
+        }
+    }
     if (action->commit && fleet) {
         core->committed = job->to;
         core->settle = false;
         world->report->committed++;
     }
-    if (fleet && job->from == job->to) {
+    bool decided = action->commit || job->rolled_back; /* else nobody was touched: once more */
+    if (fleet && job->from == job->to && decided) {
         core->settle = false; /* whoever could not be brought over is fenced */
     }
     SimEntry state = {.kind = ENTRY_STATE, .txn = job->id, .to = job->to, .engine = -1,
@@ -198,7 +206,7 @@ static void send_call(SimWorld *world, const Job *job, const TxnAction *action)
         [TXN_ACT_PAUSE] = SIM_PAUSE, [TXN_ACT_FLUSH] = SIM_FLUSH, [TXN_ACT_APPLY] = SIM_APPLY,
         [TXN_ACT_READ_VERSION] = SIM_VERSION, [TXN_ACT_CHECKSUM] = SIM_CHECKSUM,
         [TXN_ACT_SCORE] = SIM_SCORE, [TXN_ACT_CONTINUE] = SIM_CONTINUE,
-        [TXN_ACT_PULL] = SIM_PULL};
+        [TXN_ACT_PULL] = SIM_PULL, [TXN_ACT_LOOK] = SIM_LOOK};
     SimMessage message = {.call = calls[action->kind], .engine = action->engine,
                           .seq = action->seq, .incarnation = action->incarnation,
                           .txn = job->id, .version = action->version, .base = action->base,
@@ -228,6 +236,7 @@ static void act(SimWorld *world, Job *job, const TxnAction *action)
         local(world, job, action);
         break;
     case TXN_ACT_CHECK: local(world, job, action); break;
+    case TXN_ACT_LOOK:
     case TXN_ACT_PULL:
     case TXN_ACT_PAUSE:
     case TXN_ACT_FLUSH:
@@ -288,6 +297,7 @@ static TxnActionKind action_of(SimCall call)
     case SIM_SCORE: return TXN_ACT_SCORE;
     case SIM_CONTINUE: return TXN_ACT_CONTINUE;
     case SIM_PULL: return TXN_ACT_PULL;
+    case SIM_LOOK: return TXN_ACT_LOOK;
     case SIM_GENERATE:
     case SIM_CALL_COUNT: break;
     }
@@ -309,9 +319,15 @@ void sim_core_answer(SimWorld *world, const SimMessage *message)
     TxnAnswer answer = {.kind = action_of(message->call), .engine = message->engine,
                         .seq = message->seq, .incarnation = message->incarnation,
                         .ok = message->ok, .unsupported = message->unsupported,
-                        .unknown = message->unknown, .version = message->reported,
+                        .unknown = message->unknown, .unseen = message->unseen,
+                        .version = message->reported,
                         .digest = digest, .logprobs = message->scores,
                         .logprob_count = SIM_CANARY, .detail = message->ok ? NULL : "refused"};
+    if (message->unseen && txn_phase((*job)->txn) == TXN_PREPARE) {
+        SimEntry entry = {.kind = ENTRY_UNSEEN, .txn = message->txn, .engine = message->engine,
+                          .incarnation = message->incarnation};
+        sim_note(world, &entry);
+    }
     txn_answer((*job)->txn, &answer, world->now_us);
     pump(world, *job);
 }
@@ -421,6 +437,7 @@ static Job *job_start(SimWorld *world, int64_t to, int only)
                 .keeps = only < 0 && world->inflight == SIM_INFLIGHT_IN_PLACE &&
                          world->engines[i].keeps,
                 .same_digest = world->engines[i].proves,
+                .looks = true,
                 .pulls = pulls && world->engines[i].pulls && !core->seats[i].copy_odd,
                 .follows = core->seats[i].follows};
         } else if (only < 0 && !member_now(world, i) && core->seats[i].incarnation > 0) {

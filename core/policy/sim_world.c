@@ -181,6 +181,7 @@ static bool fits(SimFault fault, SimCall call)
     case FAULT_VERSION_ONLY:
     case FAULT_WEIGHTS_ONLY: return call == SIM_APPLY;
     case FAULT_NO_FLUSH: return call == SIM_FLUSH;
+    case FAULT_BLIND: return call == SIM_LOOK || call == SIM_APPLY;
     case FAULT_HALF:
     case FAULT_ROT: return call == SIM_PULL;
     case FAULT_NAN: return call == SIM_SCORE;
@@ -259,6 +260,7 @@ static void come_back(SimWorld *world, int index)
     SimEngine *engine = &world->engines[index];
     *engine = (SimEngine){.incarnation = engine->incarnation + 1, .alive = true, .cache = -1,
                           .has_checksum = engine->has_checksum, .pulls = engine->pulls,
+                          .looks = engine->looks, .blind_us = engine->blind_us,
                           .keeps = engine->keeps,
                           .proves = engine->proves, .copy = engine->copy,
                           .copy_version = engine->copy_version};
@@ -300,7 +302,8 @@ static void arrives(SimWorld *world, SimMessage *message)
         return;
     }
     int64_t start = world->now_us;
-    bool beside = message->call == SIM_VERSION || message->call == SIM_PULL;
+    bool beside = message->call == SIM_VERSION || message->call == SIM_PULL ||
+                  message->call == SIM_LOOK;
     if (!beside) {
         start = engine->busy_us > start ? engine->busy_us : start;
         engine->busy_us = start + duration(world, message);
@@ -377,7 +380,17 @@ static void act(SimWorld *world, SimEngine *engine, SimMessage *message, bool ag
             sim_engine_flush(engine);
         }
         break;
-    case SIM_APPLY: load(world, engine, message); break;
+    case SIM_APPLY:
+        message->ok = message->own_copy || engine->blind_us <= world->now_us;
+        if (message->ok) {
+            load(world, engine, message);
+        }
+        break;
+    case SIM_LOOK:
+        message->unsupported = !engine->looks;
+        message->ok = engine->looks && engine->blind_us <= world->now_us;
+        message->unseen = engine->looks && !message->ok;
+        break;
     case SIM_PULL: message->ok = engine->pulls && pull(world, engine, message, again); break;
     case SIM_VERSION: message->reported = engine->version; break;
     case SIM_CHECKSUM:
@@ -405,6 +418,9 @@ static void acts(SimWorld *world, SimMessage *message)
     }
     if (!engine->alive || engine->incarnation != message->process) {
         return;
+    }
+    if (message->fault == FAULT_BLIND) {
+        engine->blind_us = world->now_us + between(world, SEC_US, 90 * SEC_US);
     }
     if (message->fault == FAULT_ERROR) {
         message->ok = false;

@@ -11,19 +11,22 @@ enum { SIM_CANARY = 4, SIM_VERSIONS_MAX = 64, SIM_SPANS_MAX = 4 };
 #define SIM_CALLS(X)                                                                              \
     X(SIM_PAUSE, "pause") X(SIM_FLUSH, "flush") X(SIM_APPLY, "apply") X(SIM_VERSION, "version")   \
     X(SIM_CHECKSUM, "checksum") X(SIM_SCORE, "score") X(SIM_CONTINUE, "continue")                 \
-    X(SIM_GENERATE, "generate") X(SIM_PULL, "pull")
+    X(SIM_GENERATE, "generate") X(SIM_PULL, "pull")                                        \
+    X(SIM_LOOK, "look")
 #define SIM_FAULTS(X)                                                                             \
     X(FAULT_NONE, "none") X(FAULT_SLOW, "slow") X(FAULT_HANG, "hang") X(FAULT_LATE, "late")       \
     X(FAULT_ERROR, "500") X(FAULT_LOST, "answer lost") X(FAULT_TWICE, "acts twice")               \
     X(FAULT_OTHER_BYTES, "loads other bytes") X(FAULT_VERSION_ONLY, "only the version moves")     \
     X(FAULT_WEIGHTS_ONLY, "only the weights move") X(FAULT_NO_FLUSH, "refuses to flush")          \
     X(FAULT_VANISH, "vanishes") X(FAULT_NAN, "scores NaN")                                        \
-    X(FAULT_HALF, "applies a delta by half") X(FAULT_ROT, "its copy changes on disk")
+    X(FAULT_HALF, "applies a delta by half") X(FAULT_ROT, "its copy changes on disk")              \
+    X(FAULT_BLIND, "does not see the disk for a time")
 #define SIM_ENTRIES(X)                                                                            \
     X(ENTRY_START, "core starts") X(ENTRY_DEATH, "core dies") X(ENTRY_POLICY, "policy")           \
     X(ENTRY_TXN, "transaction") X(ENTRY_DECISION, "decision") X(ENTRY_END, "end")                 \
     X(ENTRY_STATE, "policy state") X(ENTRY_ADMIT, "admit") X(ENTRY_FENCE, "fence")                \
-    X(ENTRY_SAMPLE, "sample") X(ENTRY_SENT, "sent") X(ENTRY_LOADED, "loaded")
+    X(ENTRY_SAMPLE, "sample") X(ENTRY_SENT, "sent") X(ENTRY_LOADED, "loaded")                    \
+    X(ENTRY_UNSEEN, "unseen")
 #define SIM_ENUM(name, words) name,
 typedef enum SimCall { SIM_CALLS(SIM_ENUM) SIM_CALL_COUNT } SimCall;
 typedef enum SimFault { SIM_FAULTS(SIM_ENUM) FAULT_COUNT } SimFault;
@@ -49,6 +52,8 @@ typedef struct SimEngine {
     bool alive, paused, has_checksum;
     bool keeps;      /* a pause can keep its requests … */
     int aborts, flushes; /* … else it ends them; counted, both, for those under way */
+    bool looks;      /* can say whether it sees an artifact … */
+    int64_t blind_us; /* … and sees none until then */
     bool pulls;      /* keeps a copy on its disk, which outlives the process … */
     bool proves;     /* … and looks whether that is a delta's base, as rolltop's own does */
     int64_t copy, copy_version; /* weights in it, and what its marker says; -1 none */
@@ -67,7 +72,7 @@ typedef struct SimMessage { /* a call to an engine, and its answer */
     int64_t txn, version, base, sent_us;
     bool own_copy;
     SimFault fault;
-    bool ok, unsupported, unknown;
+    bool ok, unsupported, unknown, unseen;
     int64_t weights, reported;
     float scores[SIM_CANARY];
     bool keep;                          /* PAUSE: requests are to be kept */

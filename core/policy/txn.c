@@ -135,14 +135,24 @@ static void start_apply(Txn *txn, Member *member)
     txn_emit_member(txn, member, TXN_ACT_APPLY)->own_copy = member->own_copy;
 }
 
+static void start_look(Txn *txn, Member *member)
+{
+    member->done = !member->id.looks;
+    if (!member->done) {
+        txn_emit_member(txn, member, TXN_ACT_LOOK);
+    }
+}
+
 /* The gate is open and engines serve: whoever cannot pull loads the full artifact later. */
 static void start_prepare(Txn *txn, int64_t now_us)
 {
     enter(txn, TXN_PREPARE, now_us);
     for (int i = 0; i < txn->count; i++) {
         Member *member = &txn->members[i];
-        member->done = !member_active(member) || !member->id.pulls;
-        if (!member->done) {
+        member->done = !member_active(member);
+        if (!member->done && !member->id.pulls) {
+            start_look(txn, member);
+        } else if (!member->done) {
             bool proved = member->id.follows == txn->config.delta_base ||
                           TXN_PLANTED(PLANTED_DELTA_UNPROVED);
             txn_emit_member(txn, member, TXN_ACT_PULL)->base =
@@ -376,6 +386,13 @@ static void phase_complete(Txn *txn, int64_t now_us)
 {
     switch (txn->phase) {
     case TXN_PREPARE:
+        if (first_failed(txn) && !TXN_PLANTED(PLANTED_UNSEEN)) {
+            const Member *odd = first_failed(txn);
+            snprintf(txn->reason, sizeof txn->reason, "engine %d: %s", odd->id.engine + 1,
+                     odd->why);
+            finish(txn, false);
+            break;
+        }
         enter(txn, TXN_GATE, now_us);
         txn_emit_global(txn, TXN_ACT_CLOSE_GATE);
         break;
@@ -566,9 +583,18 @@ static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int
     case TXN_ACT_READ_VERSION: verify_part(member, VERIFY_VERSION, answer); break;
     case TXN_ACT_CHECKSUM: verify_part(member, VERIFY_CHECKSUM, answer); break;
     case TXN_ACT_SCORE: verify_part(member, VERIFY_SCORE, answer); break;
+    case TXN_ACT_LOOK:
+        member->done = true;
+        if (answer->unseen) {
+            fail_member(member, "does not see the policy", answer->detail);
+        }
+        break;
     case TXN_ACT_PULL:
         member->pulled = answer->ok;
         member->done = true;
+        if (!answer->ok) { /* it needs the complete artifact */
+            start_look(txn, member);
+        }
         break;
     case TXN_ACT_PAUSE:
     case TXN_ACT_FLUSH:

@@ -23,6 +23,9 @@
  * and everybody in a roll-back loads the full artifact. So a delta can end no transaction, and it
  * is never applied to a base without proof.
  *
+ * Whoever can say so is asked in PREPARE whether it sees the artifact; one that does not ends the
+ * transaction there, with nobody paused. No answer is no reason.
+ *
  * Doubt: a call that was given up without an answer, or whose connection broke, may still act. A
  * late pause would leave an engine paused, a late load of another version would change what it
  * serves. Who has such a call open when the others go on is quarantined until its answer comes,
@@ -44,6 +47,7 @@ typedef struct TxnMember {
     bool holds; /* verified on from_version before; else a roll-back that cannot prove it fences */
     bool keeps; /* its pause keeps requests, and its flush then proves that no cache outlives it */
     bool same_digest; /* its checksum is the artifact's digest (txn_expect_digests) */
+    bool looks; /* can say whether it sees an artifact */
     bool pulls; /* keeps a checkpoint directory of its own and can bring it to a version */
     int64_t follows; /* what that directory holds for sure: this process loaded that version from
                       * it and was verified, and no pull was sent since; -1 not known */
@@ -61,6 +65,7 @@ typedef struct TxnConfig {
 typedef enum TxnActionKind {
     TXN_ACT_CLOSE_GATE, /* stop starting generation (driver answers at once) */
     TXN_ACT_CHECK,      /* check the artifact of `version` */
+    TXN_ACT_LOOK,       /* does the engine see the artifact of `version` where it is to load it? */
     TXN_ACT_PULL,       /* engine brings its own copy to `version`, from `base` or (-1) in full */
     TXN_ACT_PAUSE, TXN_ACT_FLUSH,
     TXN_ACT_APPLY,      /* engine loads `version`, `own_copy`: from its directory */
@@ -91,6 +96,7 @@ typedef struct TxnAnswer { /* answer to an action; kind, engine, seq, incarnatio
     int64_t incarnation;
     bool ok;
     bool unsupported;      /* the engine does not offer this check */
+    bool unseen;           /* LOOK: it answered that the artifact is not there */
     bool unknown;          /* not ok, and it may have acted or may act yet: no answer came */
     int64_t version;       /* READ_VERSION */
     const char *digest;    /* CHECKSUM; compared between engines */

@@ -26,6 +26,7 @@
     X(PLANTED_GATE_SHUT, "leaves the gate shut after a roll-back")                                \
     X(PLANTED_DELTA_UNPROVED, "sends a delta to a copy that is not proved to be its base")        \
     X(PLANTED_PULL_TRUSTED, "does not verify who loaded what it had pulled")                      \
+    X(PLANTED_UNSEEN, "goes on although an engine does not see the policy")                       \
     X(PLANTED_RESTAMPED, "stamps the tokens that it goes on from with the policy that goes on")   \
     X(PLANTED_KEPT_CACHE, "keeps requests and does not flush what they were computed from")       \
     X(PLANTED_STALE, "takes tokens of policies that the batch does not allow")

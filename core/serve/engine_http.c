@@ -41,6 +41,7 @@ static const Route ROUTES[] = {
     {"/update_weights_from_disk", METHOD_POST, ROUTE_ADMIN, route_update_disk},
     {"/update_weight_version", METHOD_POST, ROUTE_ADMIN, route_set_version},
     {"/pull_weights", METHOD_POST, ROUTE_ADMIN, route_pull_weights},
+    {"/weights_on_disk", METHOD_POST, ROUTE_ADMIN, route_weights_on_disk},
     {"/weights_checker", METHOD_GET | METHOD_POST, ROUTE_ADMIN, route_weights_checker},
     {"/release_memory_occupation", METHOD_POST, ROUTE_ADMIN, route_memory},
     {"/resume_memory_occupation", METHOD_POST, ROUTE_ADMIN, route_memory},

@@ -226,6 +226,7 @@ void route_update_disk(Engine *engine, HttpExchange *exchange);
 void route_weights_checker(Engine *engine, HttpExchange *exchange);
 /* engine_pull.c */
 void route_pull_weights(Engine *engine, HttpExchange *exchange);
+void route_weights_on_disk(Engine *engine, HttpExchange *exchange);
 void update_acknowledged(Ticket *ticket, bool ok, const char *why);
 void update_due(Ticket *ticket); /* the fault's delay is over */
 

@@ -5,6 +5,8 @@
 #include "core/policy/delta.h"
 #include "core/serve/engine_local.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,4 +98,38 @@ void route_pull_weights(Engine *engine, HttpExchange *exchange)
         }
     }
     cJSON_Delete(body);
+}
+
+/* Does this engine see a directory that it is to load from? Names only; nothing is opened. Not one
+ * of SGLang's routes: there it is 404, and the question stays open. */
+void route_weights_on_disk(Engine *engine, HttpExchange *exchange)
+{
+    cJSON *asked = body_object(engine, exchange);
+    if (!asked) {
+        return;
+    }
+    const char *path = json_string(asked, "model_path", "");
+    DIR *dir = path[0] ? opendir(path) : NULL;
+    int why = errno;
+    int files = 0;
+    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
+        files += entry->d_name[0] != '.';
+    }
+    char message[320];
+    if (files > 0) {
+        (void)str_format(message, sizeof message, "%d files in %.200s", files, path);
+    } else {
+        (void)str_format(message, sizeof message, "%.200s: %s", path,
+                         dir ? "it is empty" : strerror(why));
+    }
+    Text body;
+    JsonOut json;
+    reply_open(&body, &json, 8192);
+    json_member_bool(&json, "success", files > 0);
+    json_member_string(&json, "message", message);
+    reply_send(exchange, files > 0 ? 200 : 400, &body, &json);
+    if (dir) {
+        closedir(dir);
+    }
+    cJSON_Delete(asked);
 }

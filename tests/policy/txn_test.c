@@ -501,6 +501,44 @@ static void test_a_hanging_pull_ends(void)
     txn_free(txn);
 }
 
+/* An engine that does not see the artifact ends the update with the gate open; one that gives no
+ * answer to that, or cannot say, is no reason. */
+static void test_an_unseen_artifact_pauses_nobody(void)
+{
+    for (int way = 0; way < 3; way++) { /* does not see it; cannot say; does not answer */
+        TxnMember members[2] = {
+            {.engine = 0, .incarnation = 3, .holds = true, .looks = true, .follows = -1},
+            {.engine = 1, .incarnation = 3, .holds = true, .looks = true, .follows = -1}};
+        TxnConfig config = {.txn = 1, .from_version = 3, .to_version = 4, .delta_base = -1,
+                            .apply_retries = 1};
+        Txn *txn = txn_new(&config, members, 2);
+        TxnAction action;
+        txn_begin(txn, 1000);
+        CHECK(txn_next(txn, &action) && action.kind == TXN_ACT_CHECK);
+        TxnAnswer answer = {.kind = TXN_ACT_CHECK, .engine = -1, .seq = action.seq, .ok = true};
+        txn_answer(txn, &answer, 2000);
+        for (int i = 0; i < 2; i++) {
+            CHECK(txn_next(txn, &action) && action.kind == TXN_ACT_LOOK);
+            answer = (TxnAnswer){.kind = TXN_ACT_LOOK, .engine = action.engine, .seq = action.seq,
+                                 .incarnation = 3, .ok = action.engine == 0,
+                                 .unseen = action.engine == 1 && way == 0,
+                                 .unsupported = action.engine == 1 && way == 1,
+                                 .detail = "/ckpt/v4: No such file or directory"};
+            if (action.engine == 0 || way < 2) {
+                txn_answer(txn, &answer, 3000);
+            }
+        }
+        if (way == 2) {
+            txn_tick(txn, txn_next_due_us(txn));
+        }
+        CHECK(txn_next(txn, &action));
+        CHECK_I64(action.kind, way == 0 ? TXN_ACT_END : TXN_ACT_CLOSE_GATE);
+        CHECK(way != 0 || (!action.commit && strstr(action.reason, "engine 2: does not see")));
+        CHECK(txn_failed(txn, 1) == (way == 0));
+        txn_free(txn);
+    }
+}
+
 int main(void)
 {
     RUN(test_healthy_fleet_commits);
@@ -515,5 +553,6 @@ int main(void)
     RUN(test_a_failed_pull_costs_nothing);
     RUN(test_an_odd_copy_is_left);
     RUN(test_a_hanging_pull_ends);
+    RUN(test_an_unseen_artifact_pauses_nobody);
     return test_end();
 }
