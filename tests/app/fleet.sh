@@ -10,6 +10,7 @@ log=none.db
 core=
 others=
 trap 'kill -9 $core $others 2>/dev/null; rm -rf "$T"' EXIT
+trap 'exit 1' HUP INT TERM
 fail() { # WORDS: what failed, and what the log and the core know
     echo "FAILED: $*"
     failed=1
