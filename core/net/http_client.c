@@ -1,7 +1,7 @@
-/* HTTP client: curl's multi_socket interface on a libuv loop.
+/* HTTP client: curl's multi_socket interface, and plain sockets, on a libuv loop.
  *
  * curl does sockets, TLS, HTTP framing and the connection pool; the bounds of a call are ours
- * (http_call.c). Streams over plain HTTP to a numeric address do without it (http_plain.c).
+ * (http_call.c). Plain HTTP to a numeric address does without it (http_plain.c).
  *
  * All sockets stand in an epoll set of our own that libuv watches as one descriptor: one turn
  * takes everything that is ready, and while many streams are busy the next look waits a few

@@ -1,5 +1,5 @@
-/* HTTP client: curl multi on a libuv loop. The only place that calls libcurl. Calls whose body is
- * taken in pieces, to a numeric address over plain HTTP, do without it: 4 KiB a stream, not 79.
+/* HTTP client on a libuv loop: curl's multi interface, which only this module calls, and plain
+ * sockets for what does not need it (http_plain.h): 4 KiB a stream, not 79.
  *
  * Every call has bounds of time (connect, silence, total) and size (headers, body) and ends in
  * exactly one `done`. No redirects are followed, no compression is asked for, no proxy from the
