@@ -34,8 +34,9 @@ Err lock_take(const char *path, const char *hint, int *fd, Fault *fault)
         char pid[24] = "";
         ssize_t n = pread(*fd, pid, sizeof pid - 1, 0);
         pid[n > 0 ? n : 0] = '\0';
-        err = fault_set(fault, ERR_STATE, hint, "%s is being written by another rolltop (process %s)",
-                        path, pid[0] != '\0' ? pid : "unknown");
+        err = fault_set(fault, ERR_STATE, hint,
+                        "%s is being written by another rolltop (process %s)", path,
+                        pid[0] != '\0' ? pid : "unknown");
         close(*fd);
         *fd = -1;
     } else {

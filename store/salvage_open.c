@@ -153,7 +153,8 @@ Err salvage_open(const char *path, const char *mended, Db *out_db, FILE *out, Fa
                 return schema_add_later(out_db, version, fault);
             }
             db_close(out_db);
-            return fault_set(fault, ERR_UNSUPPORTED, "use the rolltop that wrote it, or a newer one",
+            return fault_set(fault, ERR_UNSUPPORTED,
+                             "use the rolltop that wrote it, or a newer one",
                              "%s has log schema %lld; this rolltop knows schemas up to %d", path,
                              (long long)version, STORE_SCHEMA_VERSION);
         }

@@ -90,7 +90,8 @@ static void engine_samples(Page *page, const Snapshot *s, const EngineRow *row)
                   held, (int)s->tail.count, (long long)oldest->step, (long long)oldest->sample,
                   format_age(s->t_us - oldest->started_us, a));
     } else if (s->tail.total == 0) {
-        page_line(page, "samples", ROLE_DIM, "nothing is in flight");
+        page_line(page, "samples", ROLE_DIM, s->tail.trimmed ? "what was in flight was trimmed"
+                                                             : "nothing is in flight");
     } else {
         page_line(page, "samples", ROLE_DIM, "none of the %d oldest in flight",
                   (int)s->tail.count);
@@ -273,7 +274,9 @@ static void step_detail(const Draw *d, const Screen *screen, const Detail *detai
     int count = (int)s->samples.count;
     int top = scroll_top((int)detail->cursor, count, rows);
     if (count == 0) {
-        page_line(&page, "", ROLE_DIM, " no sample of it had begun at this moment");
+        page_line(&page, "", ROLE_DIM, s->samples.trimmed
+                                           ? " its samples were trimmed from the log"
+                                           : " no sample of it had begun at this moment");
     }
     for (int i = 0; i < rows && top + i < count; i++) {
         bool cursor = top + i == (int)detail->cursor;

@@ -213,7 +213,12 @@ static void draw_rates(const Draw *d, int y, const Screen *screen)
         (void)str_format(text, sizeof text, "%s tok/s %+.0f%%", a, change);
     }
     add_value(&line, 0, "", text, h->tokens_per_s, t);
-    segment_add(&line, 1, ROLE_TEXT, "in flight %lld", (long long)h->samples_inflight);
+    if (h->grain_s > 1) { /* what was in flight then is not known any more */
+        segment_add(&line, 1, ROLE_WARN, h->grain_s > 60 ? "trimmed: to the hour"
+                                                         : "trimmed: to the minute");
+    } else {
+        segment_add(&line, 1, ROLE_TEXT, "in flight %lld", (long long)h->samples_inflight);
+    }
     if (h->tail_max_s >= 0 && d->r.w < 100) {
         segment_add(&line, 3, ROLE_TEXT, "tail p99 %s max %s", format_seconds(h->tail_p99_s, b),
                     format_seconds(h->tail_max_s, c));

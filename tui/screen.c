@@ -64,6 +64,14 @@ static void draw_facts(const Draw *d, const Screen *screen)
         draw_f(d, 0, 0, ROLE_ERROR, "log: %s; retrying", screen->s->fault.sentence);
         return;
     }
+    const DamageRow *damage = snapshot_damage(screen->s);
+    if (damage != NULL) {
+        char near[FORMAT_MAX];
+        draw_f(d, 0, 0, ROLE_ERROR,
+               "log damaged near %s: rows of this moment are missing; rolltop log salvage %s NEW",
+               format_minute(damage->from_us, near), name ? name + 1 : m->log_path);
+        return;
+    }
     segment_add(&line, 0, ROLE_TEXT, "sort: %s%s", sort_name(m->focus, m->sort[m->focus]),
                 m->inverted[m->focus] ? " inverted" : "");
     segment_add(&line, 0, filter[0] ? ROLE_CONFIRM : ROLE_TEXT, "filter: %s",

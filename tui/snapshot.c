@@ -86,6 +86,17 @@ const AlertRow *snapshot_engine_alert(const Snapshot *snap, int64_t engine)
     return NULL;
 }
 
+const DamageRow *snapshot_damage(const Snapshot *snap)
+{
+    for (size_t i = 0; i < snap->damage_count; i++) {
+        const DamageRow *row = &snap->damage[i];
+        if (row->from_us <= snap->t_us && (snap->t_us < row->to_us || row->to_us == 0)) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
 static void read_detail(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
 {
     int64_t t = request->t_us;
@@ -119,18 +130,18 @@ static void read_detail(View *view, const SnapRequest *request, Arena *arena, Sn
     }
 }
 
-static void read_strip(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
+void snapshot_read_strip(View *view, int asked, Arena *arena, Snapshot *out)
 {
     int64_t from = out->run.first_us;
     int64_t to = out->run.last_us + 1;
-    if (request->strip_cells < 1 || from <= 0 || to <= from) {
+    if (asked < 1 || from <= 0 || to <= from) {
         return;
     }
     int64_t most = 1 + (to - from) / STRIP_CELL_MIN_US;
-    int cells = most < request->strip_cells ? (int)most : request->strip_cells;
+    int cells = most < asked ? (int)most : asked;
     if (view_strip(view, from, to, cells, arena, &out->strip)) {
         out->strip_cells = cells;
-        out->strip_asked = request->strip_cells;
+        out->strip_asked = asked;
         out->strip_from_us = from;
         out->strip_to_us = to;
     }
@@ -150,6 +161,45 @@ void snapshot_read_now(View *view, int64_t engine, int64_t now_us, Arena *scratc
     }
 }
 
+/* The first read that failed is why; a later one that went well does not make the picture whole. */
+static void keep_fault(const View *view, Snapshot *out)
+{
+    if (out->fault.code == ERR_OK) {
+        view_fault(view, &out->fault);
+    }
+}
+
+static void read_loop(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
+{
+    int64_t t = request->t_us;
+    out->steps = view_steps(view, t, SNAP_STEPS, arena);
+    keep_fault(view, out);
+    int64_t step = request->step_engines;
+    if (step < 0 && out->steps.count > 0) {
+        step = out->steps.rows[0].step;
+    }
+    if (step >= 0) {
+        out->span_count = view_step_engines(view, step, t, arena, &out->spans);
+        keep_fault(view, out);
+    }
+    out->events = view_events(view, t, request->event_limit, 0, request->event_filter, arena);
+    keep_fault(view, out);
+    out->commands = view_commands(view, t, SNAP_COMMANDS, arena);
+    keep_fault(view, out);
+    if (request->policies) {
+        out->policies = view_policies(view, t, SNAP_POLICIES, arena);
+        keep_fault(view, out);
+        out->txns = view_txns(view, t, SNAP_TXNS, arena);
+        keep_fault(view, out);
+    }
+    if (request->curves) {
+        out->eval_count = view_curve(view, "eval_reward_mean", t, SNAP_CURVE, arena, &out->eval);
+        keep_fault(view, out);
+        out->reward_count = view_curve(view, "reward_mean", t, SNAP_CURVE, arena, &out->reward);
+        keep_fault(view, out);
+    }
+}
+
 Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
 {
     int64_t began = clock_mono_us();
@@ -166,29 +216,19 @@ Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot
         }
     }
     out->engines = view_engines(view, t, request->spark_count, request->spark_us, arena);
+    keep_fault(view, out);
     out->alerts = view_alerts(view, t, SNAP_ALERTS, arena);
+    keep_fault(view, out);
     out->tail = view_tail(view, t, request->tail_limit, arena);
-    out->steps = view_steps(view, t, SNAP_STEPS, arena);
-    int64_t step = request->step_engines;
-    if (step < 0 && out->steps.count > 0) {
-        step = out->steps.rows[0].step;
-    }
-    if (step >= 0) {
-        out->span_count = view_step_engines(view, step, t, arena, &out->spans);
-    }
-    out->events = view_events(view, t, request->event_limit, 0, request->event_filter, arena);
-    out->commands = view_commands(view, t, SNAP_COMMANDS, arena);
-    if (request->policies) {
-        out->policies = view_policies(view, t, SNAP_POLICIES, arena);
-        out->txns = view_txns(view, t, SNAP_TXNS, arena);
-    }
-    if (request->curves) {
-        out->eval_count = view_curve(view, "eval_reward_mean", t, SNAP_CURVE, arena, &out->eval);
-        out->reward_count = view_curve(view, "reward_mean", t, SNAP_CURVE, arena, &out->reward);
-    }
-    read_strip(view, request, arena, out);
+    keep_fault(view, out);
+    read_loop(view, request, arena, out);
+    snapshot_read_strip(view, request->strip_cells, arena, out);
+    keep_fault(view, out);
     read_detail(view, request, arena, out);
+    keep_fault(view, out);
+    out->damage_count = view_damage(view, SNAP_DAMAGE, arena, &out->damage);
+    keep_fault(view, out);
     out->ready = true;
     out->read_us = clock_mono_us() - began;
-    return view_fault(view, &out->fault);
+    return out->fault.code;
 }

@@ -26,6 +26,7 @@ enum {
     SNAP_CHILD_LINES = 40,
     SNAP_SAMPLES = 200,
     SNAP_PROBES = 40,
+    SNAP_DAMAGE = 128,
     SNAP_ARENA_MAX = 64 << 20
 };
 
@@ -64,6 +65,8 @@ typedef struct Snapshot {
     StripCell *strip;
     int strip_cells, strip_asked; /* fewer than were asked for while the log is short */
     int64_t strip_from_us, strip_to_us;
+    DamageRow *damage; /* what cannot be read of the log, as far as it is known */
+    size_t damage_count;
     /* detail */
     bool has_sample, has_txn;
     SampleView sample;
@@ -85,9 +88,14 @@ typedef struct Snapshot {
  * else, so the caller keeps its last good one in the other arena. */
 Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot *out);
 
+/* The strip of a snapshot that was read without one. */
+void snapshot_read_strip(View *view, int asked, Arena *arena, Snapshot *out);
+
 /* In the past of a live run: how the engine in detail is at `now_us`, beside how it was. */
 void snapshot_read_now(View *view, int64_t engine, int64_t now_us, Arena *scratch, Snapshot *out);
 
+/* What cannot be read at the moment that is shown; NULL: nothing that is known of. */
+const DamageRow *snapshot_damage(const Snapshot *snap);
 /* Look-ups, NULL when there is no such row. */
 const EngineRow *snapshot_engine(const Snapshot *snap, int64_t engine);
 const char *snapshot_engine_name(const Snapshot *snap, int64_t engine); /* "-" when unknown */

@@ -1,4 +1,5 @@
-/* The scrub strip: the whole log in one row, alerts as letters, gaps as '#', the position '|'. */
+/* The scrub strip: the whole log in one row, alerts as letters, gaps as '#', what cannot be read as
+ * 'x', what was trimmed as ':', the position '|'. */
 #include "tui/screen.h"
 
 #include <math.h>
@@ -6,7 +7,12 @@
 
 static char strip_letter(const StripCell *cell)
 {
-    return cell->crit > 0 ? 'C' : cell->warn > 0 ? 'W' : cell->gap ? '#' : '.';
+    return cell->crit > 0   ? 'C'
+           : cell->warn > 0 ? 'W'
+           : cell->damaged  ? 'x'
+           : cell->gap      ? '#'
+           : cell->trimmed  ? ':'
+                            : '.';
 }
 
 static int strip_position(const Snapshot *s)
@@ -28,7 +34,7 @@ static void strip_cells(const Draw *d, int x, int y, int w, const Snapshot *s)
         char text[2] = {i == here ? '|' : strip_letter(cell), '\0'};
         Role role = i == here        ? ROLE_REPLAY
                     : cell->crit > 0 ? ROLE_CRIT
-                    : cell->warn > 0 ? ROLE_WARN
+                    : cell->warn > 0 || cell->damaged ? ROLE_WARN
                                      : ROLE_DIM;
         draw_text(d, x + i, y, role, text);
     }
@@ -47,7 +53,14 @@ void strip_draw(const Draw *d, int y, const Screen *screen)
     strip_cells(d, x, y, d->r.w - x - 7, s);
     x += s->strip_cells < d->r.w - x - 7 ? s->strip_cells : d->r.w - x - 7;
     x += draw_f(d, x, y, ROLE_TEXT, " %s", format_minute(s->strip_to_us, to));
-    draw_text(d, x + 2, y, ROLE_DIM, "#=gap |=here");
+    bool damaged = false;
+    bool trimmed = false;
+    for (int i = 0; i < s->strip_cells; i++) {
+        damaged = damaged || s->strip[i].damaged;
+        trimmed = trimmed || s->strip[i].trimmed;
+    }
+    draw_f(d, x + 2, y, ROLE_DIM, "#=gap |=here%s%s", damaged ? " x=damaged" : "",
+           trimmed ? " :=trimmed" : "");
 }
 
 void history_draw(const Draw *d, const Screen *screen)
@@ -63,10 +76,14 @@ void history_draw(const Draw *d, const Screen *screen)
         return;
     }
     double most = 0;
+    double peak = 0; /* of ten seconds: a cell may be hours */
     for (int i = 0; i < s->strip_cells; i++) {
         Val v = s->strip[i].tokens_per_s;
+        Val top = s->strip[i].tokens_max;
         most = v.known && v.v > most ? v.v : most;
+        peak = top.known && top.v > peak ? top.v : peak;
     }
+    peak = most > peak ? most : peak;
     double scale = most > 0 ? pow(10, ceil(log10(most) * 12) / 12) : 0; /* as in the table */
     draw_text(&body, 0, 1, ROLE_DIM, "tok/s");
     for (int i = 0; i < s->strip_cells && i + 6 < body.r.w; i++) {
@@ -78,5 +95,5 @@ void history_draw(const Draw *d, const Screen *screen)
         }
     }
     char text[FORMAT_MAX];
-    draw_f(&body, 6 + s->strip_cells + 1, 1, ROLE_DIM, "max %s", format_count(most, text));
+    draw_f(&body, 6 + s->strip_cells + 1, 1, ROLE_DIM, "max %s", format_count(peak, text));
 }

@@ -178,12 +178,16 @@ void tail_draw(const Draw *d, const Screen *screen)
     bool cut = tail->total > tail->count || count > rows;
     (void)str_format(right, sizeof right, "%lld in flight%s", (long long)tail->total,
                      cut ? ", the oldest shown" : "");
+    if (tail->trimmed) {
+        (void)str_format(right, sizeof right, "trimmed");
+    }
     Draw body = pane_frame(d, screen, PANE_TAIL, "LONG TAIL  oldest in flight", right);
     int why = draw_cells(&body, 0, screen->s, NULL);
     draw_text(&body, why, 0, ROLE_DIM, "WHY");
     if (count == 0) {
         draw_text(&body, 2, 1, ROLE_DIM,
                   tail->total > 0 ? "no row matches the filter; Esc clears it"
+                  : tail->trimmed ? "what was in flight then was trimmed from the log"
                                   : "no sample is in flight at this moment");
     }
     int place = model_place(m, screen->s, PANE_TAIL);

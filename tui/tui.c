@@ -111,8 +111,9 @@ static void read_log(Tui *tui, bool whole)
     int64_t now = clock_wall_us();
     int other = 1 - tui->current;
     SnapRequest request = model_request(tui->model, now);
-    bool carry = strip_fresh(snap(tui), request.strip_cells);
-    request.strip_cells = carry ? 0 : request.strip_cells;
+    int cells = request.strip_cells;
+    bool carry = strip_fresh(snap(tui), cells);
+    request.strip_cells = carry ? 0 : cells;
     tui->interrupted = false;
     tui->reading = snap(tui)->ready && !whole; /* the first picture is not given up */
     Err err = snapshot_read(tui->view, &request, tui->arenas[other], &tui->snaps[other]);
@@ -121,7 +122,9 @@ static void read_log(Tui *tui, bool whole)
     if (tui->interrupted) {
         return;
     }
-    if (err == ERR_OK && carry) {
+    if (err == ERR_OK && tui->snaps[other].damage_count != snap(tui)->damage_count) {
+        snapshot_read_strip(tui->view, cells, tui->arenas[other], &tui->snaps[other]);
+    } else if (err == ERR_OK && carry) {
         carry_strip(snap(tui), tui->arenas[other], &tui->snaps[other]);
     }
     tui->last_read_us = clock_mono_us();
