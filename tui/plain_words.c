@@ -246,5 +246,10 @@ void plain_status(const Screen *screen, Text *out)
     (void)text_addf(out, "%d engines: %d well, %d in progress, %d stale, %d not well, %d broken, "
                     "%d gone\n", (int)s->engines.count, ranks[4], ranks[3], ranks[2], ranks[1],
                     ranks[0], ranks[5]);
+    const DamageRow *damage = snapshot_damage(s);
+    if (damage) {
+        (void)text_addf(out, "the log is damaged near %s: rows of this moment are missing\n",
+                        format_date(damage->from_us, a));
+    }
     plain_alerts(screen, out);
 }

@@ -90,6 +90,22 @@ static void put_run(JsonOut *j, const Snapshot *s)
     json_object_end(j);
 }
 
+/* What of the log cannot be read, at any time: an empty picture may be a damaged one. */
+static void put_damage(JsonOut *j, const Snapshot *s)
+{
+    list_begin(j, "damage", (int64_t)s->damage_count);
+    for (size_t i = 0; i < s->damage_count; i++) {
+        const DamageRow *row = &s->damage[i];
+        json_object_begin(j);
+        json_member_string(j, "table", row->table_name);
+        put_time(j, "from_us", row->from_us);
+        put_time(j, "to_us", row->to_us);
+        json_member_i64(j, "rows", row->rows);
+        json_object_end(j);
+    }
+    list_end(j);
+}
+
 static void put_header(JsonOut *j, const Snapshot *s)
 {
     const HeaderView *h = &s->header;
@@ -117,6 +133,7 @@ static void put_header(JsonOut *j, const Snapshot *s)
     put_val(j, "eval_reward_first", h->eval_reward_first);
     json_member_i64(j, "alerts_open", h->alerts_open);
     json_member_i64(j, "alerts_critical", h->alerts_crit);
+    put_from(j, "grain_s", h->grain_s, 1);
     put_time(j, "last_fact_us", h->last_fact_us);
     put_time(j, "not_recording_since_us", h->not_recording_since_us);
     json_object_end(j);
@@ -321,6 +338,7 @@ void snapshot_json(const Snapshot *s, bool live, Text *out)
     json_member_bool(&j, "live", live);
     put_run(&j, s);
     put_header(&j, s);
+    put_damage(&j, s);
     put_alerts(&j, s);
     put_engines(&j, s);
     put_tail(&j, s);

@@ -282,6 +282,10 @@ static void edges_hold(void)
     cJSON_Delete(json);
     text_clear(&text);
     empty.header.samples_done = empty.header.samples_want = empty.header.samples_inflight = -1;
+    empty.header.grain_s = 60;
+    DamageRow hole = {.from_us = 5, .to_us = 0, .rows = 3};
+    empty.damage = &hole;
+    empty.damage_count = 1;
     empty.tail.trimmed = true; /* what was in flight then is not 0: it is not known any more */
     snapshot_json(&empty, false, &text);
     json = parse(text.p, text.n - 1);
@@ -289,6 +293,10 @@ static void edges_hold(void)
     CHECK(cJSON_IsNull(json_get(json_get(json, "header"), "samples_inflight")));
     CHECK(cJSON_IsNull(json_get(json_get(json, "in_flight"), "total")));
     CHECK(cJSON_IsNull(json_get(json_get(json, "groups"), "complete")));
+    CHECK_I64(json_i64(json_get(json, "header"), "grain_s", 0), 60);
+    row = cJSON_GetArrayItem(json_get(json_get(json, "damage"), "rows"), 0);
+    CHECK_I64(json_i64(row, "rows", 0), 3);
+    CHECK(cJSON_IsNull(json_get(row, "to_us")));
     cJSON_Delete(json);
     text_free(&text);
 }
