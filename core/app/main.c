@@ -4,6 +4,16 @@
 #include <signal.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_THREAD__
+/* ThreadSanitizer takes a file descriptor that libuv closes by a raw system call, and the kernel
+ * gives out again to opendir on another thread, for one that two threads share. */
+const char *__tsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void)
+{
+    return "race:^closedir$\n";
+}
+#endif
+
 /* A program started with a standard stream closed would open its next file under that number, and
  * what is printed would go into it. The stand-in refuses the stream's use, as a closed one does. */
 static void fill_standard_streams(void)
