@@ -129,15 +129,24 @@ static Err find_past(Db *db, TrimWork *w, Fault *fault)
     return err;
 }
 
-/* The first step that keeps its samples: the oldest that was not over at that time. */
+/* The first step that keeps its samples: the oldest that was not over at that time. A run that goes
+ * on trains again on those behind its newest state, or the one before it if that is damaged. */
 static Err find_step(Db *db, TrimWork *w, Fault *fault)
 {
+    static const char state[] =
+        "SELECT CASE WHEN count(*) = 1 THEN -1 ELSE min(step) END + 1 FROM (SELECT DISTINCT step"
+        " FROM step WHERE trainer_state IS NOT NULL AND outcome = 'ok' ORDER BY step DESC LIMIT 2)"
+        " HAVING count(*) > 0";
     static const char open[] =
         "SELECT min(step) FROM step WHERE (ended_us IS NULL OR ended_us >= ?1) AND step >= 0";
     static const char next[] = "SELECT max(step) + 1 FROM step WHERE ended_us < ?1";
     int64_t none = 0;
+    int64_t wanted = 0;
     Err err = number(db, next, w->before_us, INT64_MIN, &none, fault);
-    return err ? err : number(db, open, w->before_us, none, &w->step, fault);
+    err = err ? err : number(db, open, w->before_us, none, &w->step, fault);
+    err = err ? err : number(db, state, 0, INT64_MAX, &wanted, fault);
+    w->step = wanted < w->step ? wanted : w->step;
+    return err;
 }
 
 Err trim_begin(Db *db, int64_t before_us, int64_t now_us, const char *why, TrimWork *out,

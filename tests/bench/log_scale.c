@@ -1,10 +1,12 @@
 /* The log at scale: one generated file, and what it costs to look at it, to write it, to keep its
- * -wal short. Arguments: what (make, view, wal, all), rows (default 10,000,000), file.
+ * -wal short. Arguments: what (make, view, first, wal, all), rows (default 10,000,000), file.
  *   make  writes a log of that many rows: 16 engines, four probes a second each, 256 samples in
  *         flight with progress, steps of a minute, policies, transactions, alerts, output
  *   view  the whole snapshot of a frame (every pane, strip and details) at random T and live
  *   wal   a writer that writes as fast as it can, ten views that read a frame once a second
- * Prints; judges nothing. */
+ *   first `rolltop replay FILE` in a pseudo-terminal of 120x40, from fork to the last byte of the
+ *         first frame; ROLLTOP names the program
+ * Prints; judges nothing. `all` leaves no file. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
@@ -12,12 +14,17 @@
 #include "store/store.h"
 #include "tui/snapshot.h"
 
+#include <poll.h>
 #include <pthread.h>
+#include <pty.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { ENGINES = 16, PER_SECOND = 4, FLIGHTS = 256, STEP_S = 60, JUMPS = 200, VIEWS = 10 };
@@ -333,6 +340,60 @@ static void look(const char *path)
     frame_close(&f);
 }
 
+/* ---- the first frame of a process ---------------------------------------------------------- */
+
+enum { FIRSTS = 5, QUIET_MS = 100, FRAME_BYTES = 2000 };
+
+static double first_frame(const char *program, const char *path, double *cpu_ms)
+{
+    struct rusage used = {.ru_utime = {0, 0}};
+    struct winsize size = {.ws_row = 40, .ws_col = 120};
+    char buffer[65536];
+    int terminal = -1;
+    int64_t began_us = clock_mono_us();
+    int64_t last_us = began_us;
+    size_t bytes = 0;
+    pid_t child = forkpty(&terminal, NULL, NULL, &size);
+    if (child == 0) {
+        setenv("TERM", "xterm-256color", 1);
+        execl(program, program, "replay", path, (char *)NULL);
+        _exit(127);
+    }
+    struct pollfd wait = {.fd = terminal, .events = POLLIN};
+    while (poll(&wait, 1, bytes < FRAME_BYTES ? 20000 : QUIET_MS) > 0) {
+        ssize_t n = read(terminal, buffer, sizeof buffer);
+        if (n <= 0) {
+            break;
+        }
+        bytes += (size_t)n;
+        last_us = clock_mono_us();
+    }
+    kill(child, SIGKILL);
+    wait4(child, NULL, 0, &used);
+    close(terminal);
+    *cpu_ms = (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 +
+              (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
+    return bytes < FRAME_BYTES ? -1 : (double)(last_us - began_us) / 1000;
+}
+
+static void first(const char *path)
+{
+    const char *program = getenv("ROLLTOP") ? getenv("ROLLTOP") : "rolltop";
+    double ms[FIRSTS];
+    double cpu_ms[FIRSTS];
+    for (int i = 0; i < FIRSTS; i++) {
+        ms[i] = first_frame(program, path, &cpu_ms[i]);
+    }
+    qsort(cpu_ms, FIRSTS, sizeof *cpu_ms, by_value);
+    qsort(ms, FIRSTS, sizeof *ms, by_value);
+    if (ms[0] < 0) {
+        fprintf(stderr, "log_scale: %s replay %s shows no frame\n", program, path);
+        exit(1);
+    }
+    printf("log_scale first: first frame of replay, best %.1f ms, median %.1f ms, worst %.1f ms; %.1f ms CPU "
+           "of the process\n", ms[0], ms[FIRSTS / 2], ms[FIRSTS - 1], cpu_ms[FIRSTS / 2]);
+}
+
 /* ---- ten readers -------------------------------------------------------------------------- */
 
 typedef struct Reader {
@@ -428,8 +489,9 @@ int main(int argc, char **argv)
     const char *path = argc > 3 ? argv[3] : own;
     bool all = strcmp(what, "all") == 0;
     if (!good || rows < 100000 || (!all && strcmp(what, "make") != 0 &&
-                                   strcmp(what, "view") != 0 && strcmp(what, "wal") != 0)) {
-        fputs("usage: log_scale make|view|wal|all [ROWS >= 100000] [FILE]\n", stderr);
+                                   strcmp(what, "view") != 0 && strcmp(what, "wal") != 0 &&
+                                   strcmp(what, "first") != 0)) {
+        fputs("usage: log_scale make|view|first|wal|all [ROWS >= 100000] [FILE]\n", stderr);
         free(own);
         return 2;
     }
@@ -439,6 +501,9 @@ int main(int argc, char **argv)
     }
     if (all || strcmp(what, "view") == 0) {
         look(path);
+    }
+    if (strcmp(what, "first") == 0 || (all && getenv("ROLLTOP"))) {
+        first(path);
     }
     if (all || strcmp(what, "wal") == 0) {
         remove_log(path);

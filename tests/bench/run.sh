@@ -2,13 +2,14 @@
 # The figures of the main job, one row each, against a peer or a floor measured in the same run:
 #   sh tests/bench/run.sh BUILD [NAME…]     (./setup bench [NAME…] builds and calls this)
 # Names: first demo generate train smollm scan client frontend sse log probe console memory incident gate
-# artifact faults; none means all. Judges nothing:
+# artifact faults logscale; none means all. Judges nothing:
 # the status is 0 whenever the benches ran. Two things are measured in turns (peer, rolltop, peer,
 # …), and the ratio is that of neighbours, since other load on the machine changes over minutes.
 #   ROLLTOP_PEERS    scripts of the peers (default ../shared/peers)
 #   ROLLTOP_PYTHON   a python with torch, transformers, llama_cpp and httpx (default python3)
 #   ROLLTOP_DYNAMO   a directory where `peers/dynamo/peer setup DIR` has run
 #   ROLLTOP_SMOLLM   directory of SmolLM2-135M; beside it a GGUF file of the same name
+#   BENCH_LOG_ROWS   rows of the log of logscale (default 10,000,000: 0.5 GB, some minutes)
 #   BENCH_TURNS      turns of the rows with a peer (default 3)
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -20,7 +21,7 @@ python=${ROLLTOP_PYTHON:-python3}
 peers=${ROLLTOP_PEERS:-../shared/peers}
 smollm=${ROLLTOP_SMOLLM:-}
 all="first demo generate train smollm scan client frontend sse log probe console memory incident"
-all="$all gate artifact faults"
+all="$all gate artifact faults logscale"
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -438,6 +439,23 @@ row_artifact() {
     run "$work/o" "${bench}artifact" 9
     row "artifact check (finite, norms, digest) of 1.2 GB, to cat from cache; CPU" "≤ 2x on 2 cores" \
         "$(sed -n 's/^BF16.*wall \(.*\)$/\1/p' "$work/o")" "bench_artifact 9"
+}
+
+# One file of any size: made, looked at, read by ten while it is written. Its figures must not
+# depend on the number of rows.
+row_logscale() {
+    rows=${BENCH_LOG_ROWS:-10000000}
+    title "logscale: a log of $rows rows: first frame, jump to any T, memory, -wal"
+    run "$work/o" env ROLLTOP="$build/rolltop" "${bench}log_scale" all "$rows"
+    shown="bench_log_scale all $rows"
+    row "log of $rows rows: first frame of \`rolltop replay\`" "≤ 100 ms" \
+        "$(sed -n 's/.*frame of replay, //p' "$work/o")" "$shown"
+    row "log of $rows rows: jump to any T, all panes" "≤ 50 ms" \
+        "$(sed -n 's/.*all panes: \(.*\); resident.*/\1/p' "$work/o")" "$shown"
+    row "resident memory of the writer over $rows rows" "flat, ≤ 64 MiB" \
+        "$(sed -n 's/.* make: .*; resident //p' "$work/o")" "$shown"
+    row "-wal beside a writer at full speed with ten views" "bounded, ≤ 64 MB" \
+        "$(sed -n 's/.*the -wal was at most \(.*\), dropped.*/\1/p' "$work/o")" "$shown"
 }
 
 row_faults() {

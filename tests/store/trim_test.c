@@ -394,6 +394,31 @@ static void test_resume(void)
     gone();
 }
 
+/* Steps behind the newest state but one keep their samples: a resumed run trains on them again. */
+static void test_states(void)
+{
+    fresh();
+    Store *store = open_store(NULL);
+    for (int64_t n = 0; n < 30; n++) {
+        put_minute(store, n);
+    }
+    store_close(store);
+    Db db;
+    TrimWork work;
+    Fault fault = {0};
+    CHECK_I64(db_open_write(&db, path, &fault), ERR_OK);
+    CHECK_I64(db_exec(&db, "UPDATE step SET trainer_state = NULL WHERE step NOT IN (5, 8)", &fault),
+              ERR_OK);
+    CHECK_I64(trim_begin(&db, AT(60 * 20), AT(60 * 30), "by hand", &work, &fault), ERR_OK);
+    CHECK_I64(work.step, 6);
+    CHECK_I64(db_exec(&db, "UPDATE step SET trainer_state = NULL WHERE step = 8", &fault), ERR_OK);
+    CHECK_I64(db_exec(&db, "DELETE FROM trim", &fault), ERR_OK);
+    CHECK_I64(trim_begin(&db, AT(60 * 20), AT(60 * 30), "by hand", &work, &fault), ERR_OK);
+    CHECK_I64(work.step, 0); /* one state: if it is damaged, the run begins anew */
+    db_close(&db);
+    gone();
+}
+
 /* A run that is paused for longer than the age keeps its newest rows: numbers go on from them. */
 static void test_all_old(void)
 {
@@ -433,6 +458,7 @@ int main(void)
     RUN(test_words);
     RUN(test_size);
     RUN(test_resume);
+    RUN(test_states);
     RUN(test_all_old);
     return test_end();
 }
