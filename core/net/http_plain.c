@@ -42,7 +42,7 @@ struct HttpPlainConn {
     uint64_t kept_ms;
 };
 
-/* ---- which calls ------------------------------------------------------------------------------ */
+/* ---- which calls ----------------------------------------------------------------------------- */
 
 static bool proxy_is_set(void)
 {
@@ -109,7 +109,7 @@ bool http_plain_takes(const HttpRequestSpec *spec, HttpPlainTarget *target)
     return strcmp(spec->method, "HEAD") != 0 && parse_target(spec->url, target);
 }
 
-/* ---- connections ------------------------------------------------------------------------------ */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static HttpPlainConn **bucket_of(HttpClient *client, const struct sockaddr_in *address)
 {
@@ -228,7 +228,7 @@ void http_plain_release(HttpCall *call)
     client->kept_count++;
 }
 
-/* ---- the reply -------------------------------------------------------------------------------- */
+/* ---- the reply ------------------------------------------------------------------------------- */
 
 static HttpCall *call_of(const http_parser *parser)
 {
@@ -412,7 +412,7 @@ static void read_reply(HttpPlainConn *conn)
     }
 }
 
-/* ---- the request ------------------------------------------------------------------------------ */
+/* ---- the request ----------------------------------------------------------------------------- */
 
 static bool is_removed(const char *line)
 {
