@@ -231,7 +231,7 @@ static void engine_answered(const EngineAnswer *a, void *user)
     }
     if (call->action.kind == TXN_ACT_LOOK) {
         Seat *seat = &job->d->seats[call->action.engine];
-        answer.unseen = a->err == ERR_PEER && a->status == 400;
+        answer.unseen = a->err == ERR_PEER && a->status == 200;
         if (answer.unseen && a->text[0]) {
             (void)str_format(detail, sizeof detail, "%s", a->text);
         }

@@ -14,6 +14,7 @@
 #include "core/policy/delta_xor.h"
 
 #include <endian.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ enum {
     LINE = 64, AHEAD = 4096,
     FRAME_BLOCK = 1 << 17, WINDOW_LOG = 17, /* the largest block of the format */
     PIECE = 8 * FRAME_BLOCK,
+    THREADS = 2, THREAD_BYTES = 8 * PIECE, /* from there on a second thread takes half */
     HEADER = 14, /* magic, descriptor, window, eight bytes of size */
     RUN_MIN = 12,      /* fewer zeros cost less as literals */
     DENSE = 24,        /* bytes a sequence on average below which zstd searches itself */
@@ -131,12 +133,12 @@ typedef struct Coder {
     size_t used, capacity, last_block; /* last_block: where the newest block's header is */
 } Coder;
 
-static bool coder_open(Coder *coder, size_t n)
+static bool coder_open(Coder *coder)
 {
-    static const unsigned char head[6] = {0x28, 0xb5, 0x2f, 0xfd, 3 << 6, (WINDOW_LOG - 10) << 3};
     coder->zstd = ZSTD_createCCtx();
     coder->capacity = HEADER + 2 * ZSTD_compressBound(PIECE);
     coder->frame = malloc(coder->capacity);
+    coder->used = HEADER; /* room for it; all but the first leave it out */
     if (!coder->zstd || !coder->frame) {
         return false;
     }
@@ -145,11 +147,15 @@ static bool coder_open(Coder *coder, size_t n)
     (void)ZSTD_CCtx_setParameter(coder->zstd, ZSTD_c_hashLog, ZSTD_HASHLOG_MIN);
     (void)ZSTD_CCtx_setParameter(coder->zstd, ZSTD_c_blockDelimiters,
                                  ZSTD_sf_explicitBlockDelimiters);
-    uint64_t size = htole64((uint64_t)n);
-    memcpy(coder->frame, head, sizeof head);
-    memcpy(coder->frame + sizeof head, &size, sizeof size);
-    coder->used = HEADER;
     return true;
+}
+
+static void write_header(unsigned char *frame, size_t n)
+{
+    static const unsigned char head[6] = {0x28, 0xb5, 0x2f, 0xfd, 3 << 6, (WINDOW_LOG - 10) << 3};
+    uint64_t size = htole64((uint64_t)n);
+    memcpy(frame, head, sizeof head);
+    memcpy(frame + sizeof head, &size, sizeof size);
 }
 
 /* Marks no block of the piece as the frame's last one, and notes where the newest begins. */
@@ -221,49 +227,109 @@ static Err whole(const unsigned char *a, const unsigned char *b, size_t n, void 
     return err;
 }
 
-static bool code_all(Coder *coder, const unsigned char *a, const unsigned char *b, size_t n)
+typedef struct Part { /* what one thread codes */
+    Coder coder;
+    const unsigned char *a, *b;
+    size_t n;
+    bool coded;
+} Part;
+
+static void *code_part(void *arg)
 {
+    Part *part = arg;
+    Coder *coder = &part->coder;
     Runs *runs = &coder->runs;
-    bool well = coder_open(coder, n);
-    for (size_t at = 0; at < n && well; at += PIECE) {
-        size_t size = n - at < PIECE ? n - at : PIECE;
+    part->coded = coder_open(coder);
+    for (size_t at = 0; at < part->n && part->coded; at += PIECE) {
+        size_t size = part->n - at < PIECE ? part->n - at : PIECE;
         runs->count = 0;
         for (size_t from = 0; from < size && !runs->dense; from += FRAME_BLOCK) {
             size_t end = size - from < FRAME_BLOCK ? size : from + FRAME_BLOCK;
-            block_runs(runs, a + at, b + at, coder->payload, from, end);
+            block_runs(runs, part->a + at, part->b + at, coder->payload, from, end);
         }
-        well = !runs->dense && code_piece(coder, size);
+        part->coded = !runs->dense && code_piece(coder, size);
     }
-    if (well && n > 0) {
-        coder->frame[coder->last_block] |= 1;
+    return NULL;
+}
+
+/* All parts, at once where there are several. */
+static bool code_parts(Part *parts, int count)
+{
+    pthread_t threads[THREADS];
+    bool started[THREADS] = {false};
+    for (int i = 1; i < count; i++) {
+        started[i] = pthread_create(&threads[i], NULL, code_part, &parts[i]) == 0;
     }
-    return well;
+    for (int i = 0; i < count; i++) {
+        if (!started[i]) {
+            (void)code_part(&parts[i]);
+        }
+    }
+    bool coded = true;
+    for (int i = 0; i < count; i++) {
+        if (started[i]) {
+            (void)pthread_join(threads[i], NULL);
+        }
+        coded = coded && parts[i].coded;
+    }
+    return coded;
+}
+
+/* The parts' blocks behind one header; NULL: no memory. */
+static unsigned char *join_parts(Part *parts, int count, size_t n, size_t *frame_n)
+{
+    size_t total = HEADER;
+    for (int i = 0; i < count; i++) {
+        total += parts[i].coder.used - HEADER;
+    }
+    unsigned char *frame = malloc(total);
+    Coder *last = &parts[count - 1].coder;
+    last->frame[last->last_block] |= 1;
+    size_t at = HEADER;
+    for (int i = 0; i < count && frame; i++) {
+        const Coder *coder = &parts[i].coder;
+        memcpy(frame + at, coder->frame + HEADER, coder->used - HEADER);
+        at += coder->used - HEADER;
+    }
+    if (frame) {
+        write_header(frame, n);
+    }
+    *frame_n = frame ? total : 0;
+    return frame;
 }
 
 Err delta_xor_encode(const unsigned char *a, const unsigned char *b, size_t n, void **frame,
                      size_t *frame_n, uint64_t *changed, Fault *fault)
 {
-    Coder *coder = calloc(1, sizeof *coder);
-    bool coded = coder && code_all(coder, a, b, n);
+    int count = n >= THREAD_BYTES ? THREADS : 1;
+    Part *parts = calloc((size_t)count, sizeof *parts);
+    size_t half = count > 1 ? (n / 2 + PIECE - 1) / PIECE * PIECE : n;
+    for (int i = 0; i < count && parts; i++) {
+        size_t from = (size_t)i * half;
+        parts[i].a = a + from;
+        parts[i].b = b + from;
+        parts[i].n = i + 1 < count ? half : n - from;
+    }
+    bool coded = parts && code_parts(parts, count);
     Err err = ERR_OK;
     *frame = NULL;
     *frame_n = 0;
-    if (coded) {
-        *changed = coder->runs.changed;
+    *changed = 0;
+    for (int i = 0; i < count && coded; i++) {
+        *changed += parts[i].coder.runs.changed;
     }
     if (coded && *changed > 0) {
-        void *fits = realloc(coder->frame, coder->used);
-        *frame = fits ? fits : coder->frame;
-        *frame_n = coder->used;
-        coder->frame = NULL;
-    } else if (!coded) {
+        *frame = join_parts(parts, count, n, frame_n);
+        coded = *frame != NULL;
+    }
+    if (!coded) {
         err = whole(a, b, n, frame, frame_n, changed, fault);
     }
-    if (coder) {
-        ZSTD_freeCCtx(coder->zstd);
-        free(coder->frame);
+    for (int i = 0; i < count && parts; i++) {
+        ZSTD_freeCCtx(parts[i].coder.zstd);
+        free(parts[i].coder.frame);
     }
-    free(coder);
+    free(parts);
     return err;
 }
 

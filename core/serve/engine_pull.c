@@ -101,7 +101,8 @@ void route_pull_weights(Engine *engine, HttpExchange *exchange)
 }
 
 /* Does this engine see a directory that it is to load from? Names only; nothing is opened. Not one
- * of SGLang's routes: there it is 404, and the question stays open. */
+ * of SGLang's routes: there it is 404, and the question stays open. "No" is a good answer, so its
+ * status is 200: whatever stands between may say 400 for reasons of its own. */
 void route_weights_on_disk(Engine *engine, HttpExchange *exchange)
 {
     cJSON *asked = body_object(engine, exchange);
@@ -127,7 +128,7 @@ void route_weights_on_disk(Engine *engine, HttpExchange *exchange)
     reply_open(&body, &json, 8192);
     json_member_bool(&json, "success", files > 0);
     json_member_string(&json, "message", message);
-    reply_send(exchange, files > 0 ? 200 : 400, &body, &json);
+    reply_send(exchange, 200, &body, &json);
     if (dir) {
         closedir(dir);
     }

@@ -251,9 +251,9 @@ static void test_round_trips(void)
 /* Any mix of sparse and dense stretches, over the borders of the frame's blocks and pieces. */
 static void test_xor_frames(void)
 {
-    enum { MOST = (3 << 20) + 77 };
+    enum { MOST = (9 << 20) + 77 };
     static const size_t sizes[] = {1, 63, 64, 4096, (1 << 17) - 1, 1 << 17, (1 << 17) + 1,
-                                   (1 << 20) + 5, 3 << 20, MOST};
+                                   (1 << 20) + 5, 8 << 20, MOST};
     unsigned char *before = xcalloc(MOST, 3);
     unsigned char *after = before + MOST;
     unsigned char *copy = after + MOST;
