@@ -43,7 +43,7 @@ static void modes(void)
             {"--partial-rollout", INFLIGHT_RESUME, 1, false},
             {"--partial-rollout --update-inflight in-place", INFLIGHT_IN_PLACE, 1, false},
             {"--partial-rollout --mask-offpolicy-in-partial-rollout", INFLIGHT_RESUME, 1, true},
-            {"--mask-offpolicy-in-partial-rollout", INFLIGHT_ABORT, 0, true}, /* inert, as slime's */
+            {"--mask-offpolicy-in-partial-rollout", INFLIGHT_ABORT, 0, true}, /* inert there */
         };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         Came came = parse(cases[i].words, 2, NULL, false);
