@@ -147,7 +147,7 @@ void driver_diagnose_tick(Driver *d, int64_t now_us)
                            .phase_since_us = loop_phase_since_us(d->loop),
                            .paused = loop_paused(d->loop), .syncing = driver_syncing(d),
                            .committed = loop_committed(d->loop), .engines = engines,
-                           .engine_count = count, .frontend_down_us = d->front.down_us,
+                           .engine_count = count, .frontend_down_us = driver_front_lost_us(d),
                            .frontend_ended = d->local.frontend && !d->local.frontend->listening,
                            .frontend_detail = d->front.how[0] ? d->front.how : NULL,
                            .trainer_down_us = d->train.down_us ? d->train.down_us

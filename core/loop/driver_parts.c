@@ -471,6 +471,9 @@ static void on_ready(Readiness now, const char *words, void *user)
                                                                             : "answers", words);
     }
     d->front.none_us = !none ? 0 : d->front.none_us ? d->front.none_us : clock_mono_us();
+    if (none) {
+        (void)str_format(d->front.how, sizeof d->front.how, "can serve nobody: %.70s", words);
+    }
     driver_update_gate(d);
     driver_check_parts(d);
 }
@@ -481,10 +484,18 @@ static void fleet_events(Driver *d, FleetEvents *events)
                             .on_frontend = on_frontend, .on_ready = on_ready, .user = d};
 }
 
+int64_t driver_front_lost_us(const Driver *d)
+{
+    const int64_t none_us = d->front.none_us;
+    if (d->front.up && none_us > 0 && clock_mono_us() - none_us >= FRONT_NONE_MS * 1000LL) {
+        return none_us;
+    }
+    return d->front.up ? 0 : d->front.down_us;
+}
+
 static bool front_lost(const Driver *d)
 {
-    return !d->front.up || (d->front.none_us > 0 &&
-                            clock_mono_us() - d->front.none_us >= FRONT_NONE_MS * 1000LL);
+    return !d->front.up || driver_front_lost_us(d) > 0;
 }
 
 static bool usable(const Driver *d, int engine)

@@ -306,6 +306,8 @@ void driver_check_parts(Driver *d); /* feeds PARTS_READY and PARTS_LOST on a cha
 void driver_parts_missing(const Driver *d, char *out, size_t size);
 void driver_no_start(Driver *d, const char *part, int failures, const char *words);
 void driver_part_restart(Part *part);
+/* Since when the frontend does not answer, or, for long, can serve nobody; 0: it serves. */
+int64_t driver_front_lost_us(const Driver *d);
 
 /* driver_members.c: engines that come and go during the run */
 Err driver_members_start(Driver *d, Fault *fault);
