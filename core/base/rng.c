@@ -135,13 +135,6 @@ uint32_t py_random_below(PyRandom *r, uint32_t bound)
     return v;
 }
 
-double py_random_unit(PyRandom *r)
-{
-    uint32_t a = py_random_u32(r) >> 5;
-    uint32_t b = py_random_u32(r) >> 6;
-    return ((double)a * 67108864.0 + (double)b) * (1.0 / 9007199254740992.0);
-}
-
 void py_random_shuffle(PyRandom *r, uint32_t *items, uint32_t count)
 {
     for (uint32_t i = count; i-- > 1;) {

@@ -22,7 +22,6 @@ typedef struct PyRandom {
 } PyRandom;
 void py_random_seed(PyRandom *r, int64_t seed);
 uint32_t py_random_below(PyRandom *r, uint32_t bound); /* randbelow, bound > 0 */
-double py_random_unit(PyRandom *r);                    /* random() */
 void py_random_shuffle(PyRandom *r, uint32_t *items, uint32_t count);
 
 #endif

@@ -163,11 +163,6 @@ void pool_free(Pool *pool)
     free(pool);
 }
 
-int pool_threads(const Pool *pool)
-{
-    return pool->threads;
-}
-
 void pool_run(Pool *pool, PoolWork *work, void *context)
 {
     if (pool->threads == 1) {

@@ -15,7 +15,6 @@ enum { POOL_THREADS_MAX = 256 };
 /* ERR_ARG outside 1 … POOL_THREADS_MAX; ERR_LIMIT when the system gives no more threads. */
 Err pool_new(int threads, Pool **out, Fault *fault);
 void pool_free(Pool *pool);
-int pool_threads(const Pool *pool);
 /* Runs work on every thread (the caller is thread 0) and returns when all have finished. */
 void pool_run(Pool *pool, PoolWork *work, void *context);
 /* Inside work: returns when every thread of the pool has come here. */

@@ -20,11 +20,6 @@ void token_ids_free(TokenIds *ids)
     *ids = (TokenIds){0};
 }
 
-bool tokenizer_is_special(const Tokenizer *t, int32_t id)
-{
-    return id >= 0 && (size_t)id < t->added_count && t->added[id].used && t->added[id].special;
-}
-
 int32_t tokenizer_id_of(const Tokenizer *t, const char *token)
 {
     const AddedToken *added = added_tokens_find(&t->raw, str_from(token));

@@ -22,7 +22,6 @@ Err tokenizer_encode(const Tokenizer *tokenizer, Str text, TokenIds *out, Fault 
 /* Appends the text of ids; invalid UTF-8 as U+FFFD; unknown ids give nothing. */
 void tokenizer_decode(const Tokenizer *tokenizer, const int32_t *ids, size_t count,
                       bool skip_special, Text *out);
-bool tokenizer_is_special(const Tokenizer *tokenizer, int32_t id);
 int32_t tokenizer_id_of(const Tokenizer *tokenizer, const char *token); /* -1: none */
 
 /* Streaming: emits what can no longer change, holds back an incomplete UTF-8 sequence only. */

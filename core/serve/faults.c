@@ -95,12 +95,6 @@ const FaultItem *faults_active(const Faults *faults, FaultKind kind, int64_t now
     return on ? item : NULL;
 }
 
-const char *faults_mode(const Faults *faults, FaultKind kind, int64_t now_us)
-{
-    const FaultItem *item = faults_active(faults, kind, now_us);
-    return item ? item->text : "";
-}
-
 int64_t faults_next_change_us(const Faults *faults, int64_t now_us)
 {
     int64_t next = 0;

@@ -53,8 +53,6 @@ typedef struct Faults {
 Err faults_apply(Faults *faults, const cJSON *body, int64_t now_us, FaultKind *kind, Fault *fault);
 /* The item while it is on, else NULL. */
 const FaultItem *faults_active(const Faults *faults, FaultKind kind, int64_t now_us);
-/* "hang", "400", …; "" while the fault is off. */
-const char *faults_mode(const Faults *faults, FaultKind kind, int64_t now_us);
 /* When the next fault begins or ends; 0: never. */
 int64_t faults_next_change_us(const Faults *faults, int64_t now_us);
 void faults_list(const Faults *faults, int64_t now_us, Text *json);

@@ -36,7 +36,6 @@ static void stages_in_order(void)
     for (int threads = 1; threads <= 5; threads++) {
         Shared shared = {0};
         CHECK_I64(pool_new(threads, &shared.pool, NULL), ERR_OK);
-        CHECK_I64(pool_threads(shared.pool), threads);
         for (int i = 0; i < ROUNDS; i++) {
             pool_run(shared.pool, work, &shared);
             if (i % 100 == 50) {

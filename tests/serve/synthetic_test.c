@@ -64,9 +64,9 @@ static void faults_come_and_go(void)
     CHECK_I64(faults_next_change_us(&faults, 1500000), 3000000);
     CHECK_I64(faults_next_change_us(&faults, 4000000), 0);
     CHECK_I64(apply(&faults, "{\"kind\":\"update\",\"mode\":400}", 0, &fault), ERR_OK);
-    CHECK_STR(faults_mode(&faults, FAULT_UPDATE, 1), "400");
+    CHECK_STR(faults_active(&faults, FAULT_UPDATE, 1)->text, "400");
     CHECK_I64(apply(&faults, "{\"kind\":\"clear\"}", 0, &fault), ERR_OK);
-    CHECK_STR(faults_mode(&faults, FAULT_UPDATE, 1), "");
+    CHECK(faults_active(&faults, FAULT_UPDATE, 1) == NULL);
     CHECK_I64(apply(&faults, "{\"kind\":\"melt\"}", 0, &fault), ERR_ARG);
     CHECK(strstr(fault.sentence, "melt") && strstr(fault.hint, "freeze_all"));
     CHECK_I64(apply(&faults, "{\"kind\":\"slow\"}", 0, &fault), ERR_ARG);
