@@ -539,6 +539,31 @@ static void test_an_unseen_artifact_pauses_nobody(void)
     }
 }
 
+/* A member whose requests are to be kept is told so by its pause, and flushed like the others. */
+static void test_a_pause_keeps_where_that_was_said(void)
+{
+    TxnConfig config = {.txn = 1, .from_version = 1, .to_version = 2, .delta_base = -1,
+                        .apply_retries = 1};
+    TxnMember members[] = {{.engine = 0, .incarnation = 1, .holds = true, .follows = -1},
+                           {.engine = 1, .incarnation = 1, .holds = true, .keeps = true,
+                            .follows = -1}};
+    Txn *txn = txn_new(&config, members, 2);
+    int pauses = 0;
+    txn_begin(txn, 0);
+    for (TxnAction action; txn_next(txn, &action);) {
+        TxnAnswer answer = {.kind = action.kind, .engine = action.engine, .seq = action.seq,
+                            .incarnation = action.incarnation, .ok = true};
+        pauses += action.kind == TXN_ACT_PAUSE;
+        CHECK(action.keep == (action.kind == TXN_ACT_PAUSE && action.engine == 1));
+        if (action.engine < 0 || action.kind == TXN_ACT_PAUSE || action.kind == TXN_ACT_FLUSH) {
+            txn_answer(txn, &answer, 0);
+        }
+    }
+    CHECK_I64(pauses, 2);
+    CHECK_I64(txn_phase(txn), TXN_APPLY);
+    txn_free(txn);
+}
+
 int main(void)
 {
     RUN(test_healthy_fleet_commits);
@@ -554,5 +579,6 @@ int main(void)
     RUN(test_an_odd_copy_is_left);
     RUN(test_a_hanging_pull_ends);
     RUN(test_an_unseen_artifact_pauses_nobody);
+    RUN(test_a_pause_keeps_where_that_was_said);
     return test_end();
 }
