@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 #define EVENT(id, total, finish)                                                                  \
-    "data: {\"text\":\"t\",\"output_ids\":[" id "],\"meta_info\":{\"id\":\"r\","                     \
-    "\"finish_reason\":" finish ",\"prompt_tokens\":2,\"completion_tokens\":" total ","             \
+    "data: {\"text\":\"t\",\"output_ids\":[" id "],\"meta_info\":{\"id\":\"r\","                  \
+    "\"finish_reason\":" finish ",\"prompt_tokens\":2,\"completion_tokens\":" total ","           \
     "\"weight_version\":\"4\",\"output_token_logprobs\":[[-0.5," id ",null]]}}\n\n"
 #define EVENTS EVENT("5", "1", "null") EVENT("6", "2", "{\"type\":\"stop\",\"matched\":6}")
 #define UNARY                                                                                     \
