@@ -314,7 +314,8 @@ static void plan_admissions(Sched *sched)
     int seen = 0;
     for (SchedSeq *seq = sched->waiting.first; seq && seen < ADMISSION_SCAN; seq = next, seen++) {
         next = seq->next;
-        if (sched->running.count >= sched->config.max_running || sched->plan.tokens >= budget) {
+        bool full = sched->running.count >= sched->config.max_running && !sched->held;
+        if (full || sched->plan.tokens >= budget) { /* held ones take no part in a step */
             return;
         }
         if (sched->held && !seq->urgent) {

@@ -173,6 +173,46 @@ static void the_youngest_gives_way(void)
 
 /* Everything ends, nobody computes a position twice without a retraction in between, blocks never
  * leak and never serve two different contents. */
+/* A pause: those that run keep what they have, those that wait go on waiting, an urgent one is
+ * computed behind any number of them and though the batch is full. */
+static void held_ones_let_an_urgent_one_pass(void)
+{
+    enum { WAIT = 600 };
+    SchedConfig config = {.block_tokens = 4, .blocks = 64, .max_running = 2,
+                          .max_step_tokens = 64, .share_prefixes = false};
+    Sched *sched = sched_new(&config);
+    TestSeq *all[WAIT + 1];
+    for (int i = 0; i < WAIT; i++) {
+        all[i] = seq_new(4, 8, 1 + i * LONGEST);
+        sched_add(sched, &all[i]->seq);
+    }
+    CHECK_I64(sched_plan(sched)->count, 2);
+    sched_commit(sched);
+    sched_hold(sched, true);
+    CHECK_I64(sched_plan(sched)->count, 0);
+    all[WAIT] = seq_new(6, 7, 7);
+    all[WAIT]->seq.urgent = true;
+    sched_add(sched, &all[WAIT]->seq);
+    const SchedPlan *plan = sched_plan(sched);
+    CHECK_I64(plan->count, 1);
+    CHECK(plan->pieces[0].seq == &all[WAIT]->seq && plan->pieces[0].last);
+    sched_commit(sched);
+    sched_remove(sched, &all[WAIT]->seq);
+    CHECK_I64(sched_plan(sched)->count, 0);
+    CHECK_I64(all[0]->seq.computed, 4);
+    sched_retract_all(sched);
+    CHECK_I64(sched_running(sched), 0);
+    sched_hold(sched, false);
+    plan = sched_plan(sched);
+    CHECK_I64(plan->count, 2);
+    CHECK(plan->pieces[0].seq == &all[0]->seq && plan->pieces[0].start == 0); /* anew, in order */
+    for (int i = 0; i <= WAIT; i++) {
+        sched_remove(sched, &all[i]->seq);
+        free(all[i]);
+    }
+    sched_free(sched);
+}
+
 static void random_loads_end(void)
 {
     for (uint64_t seed = 1; seed <= 60; seed++) {
@@ -244,6 +284,7 @@ int main(void)
     RUN(siblings_share_a_prompt);
     RUN(scoring_computes_its_own_logits);
     RUN(the_youngest_gives_way);
+    RUN(held_ones_let_an_urgent_one_pass);
     RUN(random_loads_end);
     return test_end();
 }
