@@ -28,6 +28,7 @@ void driver_seat_reset(Driver *d, int engine, const char *address)
     seat->verified = -1;
     seat->follows = -1;
     seat->no_pull = seat->no_look = seat->pulling = false;
+    seat->copies_odd = 0;
     seat->cordoned = seat->paused = seat->leaving = seat->draining = false;
     seat->routed = seat->route_ok = false;
     seat->fences_failed = seat->sync_failures = 0;

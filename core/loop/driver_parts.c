@@ -422,6 +422,7 @@ static void on_incarnation(int engine, int64_t incarnation, void *user)
     seat->verified = -1;
     seat->follows = -1;
     seat->no_pull = seat->no_look = seat->pulling = false;
+    seat->copies_odd = 0;
     seat->doubt_us = 0; /* what was sent to the old process died with it */
     seat->bring_due_us = 0;
     int slots = (int)(sizeof seat->boots / sizeof *seat->boots);

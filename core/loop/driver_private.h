@@ -71,7 +71,8 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     int64_t bring_due_us;
     int64_t verified;       /* version it was verified on, -1 */
     int64_t follows;        /* what its own copy is proved to hold, -1 not known */
-    bool no_pull;           /* it cannot, or its copy did not lead to the version */
+    bool no_pull;           /* it cannot, or its copy led elsewhere twice in a row */
+    int copies_odd;         /* updates in a row after which that was so */
     bool no_look;           /* it cannot say whether it sees a directory */
     bool pulling;           /* a pull was sent and not answered yet */
     int64_t doubt_us;       /* until then a call that was given up may still act; 0 none */

@@ -101,6 +101,27 @@ static void quarantine(SyncJob *job, const TxnAction *action)
     driver_check_parts(d);
 }
 
+/* What is known of its own copy after this. One that led elsewhere is made anew by the next pull,
+ * which is a complete one; unless its marker hides that, which shows in the same again. */
+static void note_copy(SyncJob *job, int engine, int64_t version)
+{
+    enum { ODD_MAX = 2 };
+    Driver *d = job->d;
+    Seat *seat = &d->seats[engine];
+    bool own = txn_own_copy(job->txn, engine);
+    bool odd = txn_copy_odd(job->txn, engine);
+    seat->follows = own ? version : -1;
+    seat->copies_odd = own ? 0 : seat->copies_odd + odd;
+    if (odd) {
+        seat->no_pull = seat->no_pull || seat->copies_odd >= ODD_MAX;
+        driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
+                     "its own copy did not lead to v%lld; it loaded the complete checkpoint%s",
+                     (long long)version,
+                     seat->no_pull ? ", and does so from now on: clear the directory of its copy "
+                                     "and restart it" : "");
+    }
+}
+
 /* Members that came through hold the version now; they may serve. */
 static void admit_members(SyncJob *job)
 {
@@ -115,13 +136,7 @@ static void admit_members(SyncJob *job)
         }
         seat->bring = false;
         seat->fences_failed = 0;
-        seat->follows = txn_own_copy(job->txn, engine) ? version : -1;
-        if (txn_copy_odd(job->txn, engine) && !seat->no_pull) {
-            seat->no_pull = true;
-            driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
-                         "its own copy did not lead to the policy: from now on it loads complete "
-                         "checkpoints; clear its directory and restart it");
-        }
+        note_copy(job, engine, version);
         if (seat->verified != version) {
             seat->verified = version;
             fleet_set_verified(d->fleet, engine, version);

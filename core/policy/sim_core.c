@@ -17,8 +17,8 @@ static const int64_t SETTLE_US = 10000000; /* calls of the core before this one 
 typedef struct Seat {
     int64_t incarnation, verified, due_us, doubt_us;
     int64_t follows; /* what its own copy is proved to hold; -1 not known */
-    int failures, odd;
-    bool bring, admitted, copy_odd;
+    int failures, odd, copies_odd; /* copies_odd: updates in a row whose copy led elsewhere */
+    bool bring, admitted;
 } Seat;
 
 typedef struct Job {
@@ -154,8 +154,10 @@ static void admit_members(SimWorld *world, const Job *job)
         seat->failures = 0;
         seat->verified = version;
         seat->admitted = true;
-        seat->follows = txn_own_copy(job->txn, job->members[i].engine) ? version : -1;
-        seat->copy_odd = seat->copy_odd || txn_copy_odd(job->txn, job->members[i].engine);
+        bool own = txn_own_copy(job->txn, job->members[i].engine);
+        seat->follows = own ? version : -1;
+        seat->copies_odd =
+            own ? 0 : seat->copies_odd + txn_copy_odd(job->txn, job->members[i].engine);
         if (txn_in_doubt(job->txn, job->members[i].engine)) {
             seat->doubt_us = world->now_us + TXN_DOUBT_US;
         }
@@ -438,7 +440,7 @@ static Job *job_start(SimWorld *world, int64_t to, int only)
                          world->engines[i].keeps,
                 .same_digest = world->engines[i].proves,
                 .looks = true,
-                .pulls = pulls && world->engines[i].pulls && !core->seats[i].copy_odd,
+                .pulls = pulls && world->engines[i].pulls && core->seats[i].copies_odd < 2,
                 .follows = core->seats[i].follows};
         } else if (only < 0 && !member_now(world, i) && core->seats[i].incarnation > 0) {
             core->seats[i].bring = true;

@@ -68,7 +68,8 @@ void txn_doubt_add(const Txn *txn, Member *member, TxnActionKind kind, uint32_t 
         return;
     }
     member->doubts[member->doubt_count++] =
-        (Doubt){.kind = kind, .seq = seq, .version = txn_wanted_version(txn)};
+        (Doubt){.kind = kind, .seq = seq, .version = txn_wanted_version(txn),
+                .own_copy = kind == TXN_ACT_APPLY && member->own_copy};
 }
 
 void txn_doubt_clear(Member *member, uint32_t seq)
@@ -82,14 +83,15 @@ void txn_doubt_clear(Member *member, uint32_t seq)
     member->doubt_count = kept;
 }
 
-/* Once it serves: loading the wanted version again or going on changes nothing (now; a later
+/* Once it serves: loading the wanted version's artifact again or going on changes nothing (now; a later
  * transaction would be disturbed), anything else does harm. */
 bool txn_doubtful(const Txn *txn, const Member *member)
 {
     bool harm = member->doubt_full;
     for (int i = 0; i < member->doubt_count; i++) {
         const Doubt *doubt = &member->doubts[i];
-        bool same = doubt->kind == TXN_ACT_APPLY && doubt->version == txn_wanted_version(txn);
+        bool same = doubt->kind == TXN_ACT_APPLY && !doubt->own_copy &&
+                    doubt->version == txn_wanted_version(txn);
         harm = harm || (!same && doubt->kind != TXN_ACT_CONTINUE);
     }
     return harm && !TXN_PLANTED(PLANTED_NO_DOUBT);

@@ -14,6 +14,7 @@ typedef struct Doubt { /* a call that was given up */
     TxnActionKind kind;
     uint32_t seq;
     int64_t version;
+    bool own_copy; /* APPLY: it may load bytes that nobody has seen, whatever its version */
 } Doubt;
 
 typedef struct Member {

@@ -57,12 +57,16 @@ wait_for 90 up || fail "three engines serve after that"
 # A copy that is not the base any more is left alone, and its engine gets the complete version.
 before=$(newest_txn)
 refused() { [ "$(one "select count(*) n from txn_answer where phase=$(phase prepare) and ok=0 and engine=3 and txn_id>$before and detail like '%is not the base of delta%'")" -ge 1 ]; }
-damage() { # between two pulls; a pull on its way replaces the file, so it is done again
+still() { status | grep -q "\"phase\":.*\"pause\""; }
+damage() { # between two pulls; the next one may be a complete one, so it is done again
+    "$R" ctl pause --run delta && wait_for 60 still || return 1
     printf 'rolltop' | dd of="$T/a.db.d/copies/eng-02/model.safetensors" bs=1 seek=40000 \
         conv=notrunc 2>/dev/null
+    policy=$(committed)
+    "$R" ctl resume --run delta && wait_for 60 beyond "$policy"
     refused
 }
-wait_for 90 damage || fail "a damaged copy is refused as the base"
+wait_for 20 damage || fail "a damaged copy is refused as the base"
 after=$(newest_txn)
 wait_for 90 follows 3 "$after" || fail "its engine follows again from a complete version"
 
