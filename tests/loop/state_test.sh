@@ -43,10 +43,10 @@ run 100000 --hf-checkpoint "$B/base" --prompt-data "$B/train.jsonl" --label-key 
     --lr 1e-4 --local-engines 1 --publish-dtype f32 --state-interval 3 &
 core=$!
 for n in 4 7; do
-    wait_for 60 ended $n || { fail "step $n ends"; cat "$T/out"; exit 1; }
+    wait_for 180 ended $n || { fail "step $n ends"; cat "$T/out"; exit 1; }
     victim=$("$R" ctl status --run states | sed -n 's/.*"trainer_pid":[^0-9]*\([0-9]*\).*/\1/p')
     [ "${victim:-0}" -gt 1 ] && kill -9 "$victim"
-    wait_for 60 ended $((n + 2)) || { fail "it goes on after step $n"; cat "$T/out"; exit 1; }
+    wait_for 180 ended $((n + 2)) || { fail "it goes on after step $n"; cat "$T/out"; exit 1; }
 done
 said "are trained again from the log"
 kill -9 $core
