@@ -139,8 +139,8 @@ void cmd_snapshot_flags(FlagVisit *visit, void *to)
 
 int cmd_snapshot(int argc, char **argv)
 {
-    return picture_main(PICTURE_SNAPSHOT, "usage: rolltop snapshot [FILE] [--json] [--at T]\n", argc,
-                        argv);
+    return picture_main(PICTURE_SNAPSHOT, "usage: rolltop snapshot [FILE] [--json] [--at T]\n",
+                        argc, argv);
 }
 
 void cmd_top_flags(FlagVisit *visit, void *to)
