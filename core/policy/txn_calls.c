@@ -83,8 +83,8 @@ void txn_doubt_clear(Member *member, uint32_t seq)
     member->doubt_count = kept;
 }
 
-/* Once it serves: loading the wanted version's artifact again or going on changes nothing (now; a later
- * transaction would be disturbed), anything else does harm. */
+/* Once it serves: loading the wanted version's artifact again or going on changes nothing (now; a
+ * later transaction would be disturbed), anything else does harm. */
 bool txn_doubtful(const Txn *txn, const Member *member)
 {
     bool harm = member->doubt_full;
