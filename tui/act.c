@@ -201,15 +201,19 @@ static unsigned act_send(Model *model, int64_t now_us)
 
 static unsigned cancel(Model *model, int64_t now_us, const char *why)
 {
-    model_say(model, ROLE_INFO, now_us, "%s cancelled: %s; nothing was sent",
+    model_say(model, ROLE_INFO, now_us, "%s cancelled: %s; nothing was done",
               verb_word(model->confirm.verb), why);
     model->mode = MODE_NORMAL;
-    return MODEL_DRAW;
+    return MODEL_DRAW | note_cancelled(model, why);
 }
 
 void act_reply(Model *model, int index, bool ok, int64_t command, const char *message,
                int64_t now_us)
 {
+    if (index == MODEL_NOTE && !ok) {
+        model_say(model, ROLE_WARN, now_us, "not noted in the log: %s",
+                  message && message[0] ? message : "no reason given");
+    }
     if (index < 0 || index >= MODEL_PENDING_MAX || model->pending[index].state == PENDING_FREE) {
         return;
     }

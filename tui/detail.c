@@ -401,8 +401,14 @@ static void alert_detail(const Draw *d, const Screen *screen, const Detail *deta
     page_line(&page, "means", ROLE_TEXT, "%s", or_dash(class_about(row->class_name)));
     page_line(&page, "since", ROLE_TEXT, "%s (%s)", format_date(row->onset_us, a),
               format_age(s->t_us - row->onset_us, b));
-    page_line(&page, "seen", ROLE_TEXT, "%s", model_acked(screen->m, row->incident)
-              ? "acknowledged on this console" : "not acknowledged; a does");
+    const CommandRow *note = note_of_alert(s, row->incident);
+    if (note) {
+        page_line(&page, "seen", ROLE_TEXT, "acknowledged by %s %s ago", or_dash(note->who),
+                  format_age(s->t_us - note->asked_us, b));
+    } else {
+        page_line(&page, "seen", ROLE_TEXT, "%s", model_acked(screen->m, s, row->incident)
+                  ? "acknowledged on this console" : "not acknowledged; a does");
+    }
     if (sample) {
         tail_words(s, sample, words, sizeof words);
         page_line(&page, "sample", ROLE_HEADER, "%s", words);

@@ -272,7 +272,7 @@ static void draw_alerts(const Draw *d, int y, const Screen *screen)
     char age[FORMAT_MAX];
     int acked = 0;
     for (size_t i = 0; i < s->alerts.count; i++) {
-        acked += model_acked(screen->m, s->alerts.rows[i].incident) ? 1 : 0;
+        acked += model_acked(screen->m, s, s->alerts.rows[i].incident) ? 1 : 0;
     }
     long long open = s->header.alerts_open;
     if (!s->ready || s->run.first_us <= 0) {
@@ -289,7 +289,7 @@ static void draw_alerts(const Draw *d, int y, const Screen *screen)
     for (size_t i = 0; i < s->alerts.count && i < 4; i++) {
         const AlertRow *row = &s->alerts.rows[i];
         const char *engine = row->engine > 0 ? snapshot_engine_name(s, row->engine) : "";
-        bool seen = model_acked(screen->m, row->incident);
+        bool seen = model_acked(screen->m, s, row->incident);
         segment_add(&line, (int)i + 1, seen ? ROLE_DIM : severity_role(row->severity),
                     "%s[%c] %s%s%s %s", seen ? "seen " : "", severity_letter(row->severity), engine,
                     engine[0] ? " " : "", or_dash(row->class_name),

@@ -78,7 +78,7 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_FOLD, "fold", '-', 0, 0, G_LOOK, "", "fold the group under the cursor")                 \
     X(ACT_VIEW, "view", 'w', 0, 0, G_LOOK, "", "next named view of the configuration")            \
     X(ACT_WORST, "worst", '!', 0, 0, G_LOOK, "", "go to the worst alert that nobody saw")         \
-    X(ACT_ACK, "acknowledge", 'a', 0, 0, G_LOOK, "", "acknowledge the alert (on this console)")   \
+    X(ACT_ACK, "acknowledge", 'a', 0, 0, G_LOOK, "", "acknowledge the alert; noted in the log")   \
     X(ACT_COPY_ROW, "copy-row", 'y', 0, 0, G_LOOK, "", "copy the row to the terminal's clipboard")\
     X(ACT_COPY_SCREEN, "copy-screen", 'Y', 0, 0, G_LOOK, "", "copy the screen as text")           \
     X(ACT_FILTER, "filter", '/', TK_F4, 0, G_FIND, "Filter",                                      \

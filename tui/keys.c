@@ -281,7 +281,7 @@ static unsigned mark(Model *model, const Snapshot *snap, bool all, int64_t now_u
 static const AlertRow *worst_alert(const Model *model, const Snapshot *snap)
 {
     for (size_t i = 0; i < snap->alerts.count; i++) {
-        if (!model_acked(model, snap->alerts.rows[i].incident)) {
+        if (!model_acked(model, snap, snap->alerts.rows[i].incident)) {
             return &snap->alerts.rows[i];
         }
     }
@@ -312,18 +312,7 @@ static unsigned acknowledge(Model *model, const Snapshot *snap, int64_t now_us)
     const AlertRow *row = detail && detail->kind == DETAIL_ALERT
                               ? snapshot_alert(snap, detail->id)
                               : worst_alert(model, snap);
-    if (!row) {
-        model_say(model, ROLE_INFO, now_us, "no alert is open at this moment");
-    } else if (!model_acked(model, row->incident)) {
-        if (model->acked_count == MODEL_ACKED_MAX) {
-            memmove(model->acked, model->acked + 1, (MODEL_ACKED_MAX - 1) * sizeof(int64_t));
-            model->acked_count--;
-        }
-        model->acked[model->acked_count++] = row->incident;
-        model_say(model, ROLE_INFO, now_us, "%s acknowledged on this console; it stays open",
-                  row->class_name ? row->class_name : "alert");
-    }
-    return MODEL_DRAW;
+    return note_acknowledge(model, snap, row, now_us);
 }
 
 /* ---- time ---------------------------------------------------------------------------------- */

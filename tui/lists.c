@@ -339,13 +339,3 @@ int64_t model_sample(const Model *model, const Snapshot *snap)
     }
     return model_row_id(snap, PANE_TAIL, model->shown[PANE_TAIL][place]);
 }
-
-bool model_acked(const Model *model, int64_t incident)
-{
-    for (int i = 0; i < model->acked_count; i++) {
-        if (model->acked[i] == incident) {
-            return true;
-        }
-    }
-    return false;
-}

@@ -18,6 +18,7 @@ enum {
     MODEL_JSON_MAX = 1024,
     MODEL_BOOKMARKS_MAX = 32,
     MODEL_ACKED_MAX = 256,
+    MODEL_NOTE = -1, /* Outgoing.pending of a note: no row waits for its answer */
     MODEL_HISTORY_MAX = 16,
     MODEL_GROUPS_MAX = 128,
     MODEL_GROUP_NAME = 40,
@@ -133,7 +134,7 @@ typedef struct Pending {
 
 typedef struct Outgoing {
     char json[MODEL_JSON_MAX];
-    int pending; /* index, -1: nobody waits */
+    int pending; /* index, or MODEL_NOTE */
 } Outgoing;
 
 typedef struct Detail {
@@ -291,7 +292,6 @@ bool model_row_matches(const Snapshot *snap, Pane pane, int index, const char *f
 bool model_marked(const Model *model, int64_t engine);
 int model_mark_count(const Model *model);
 void model_order(Model *model, const Snapshot *snap);
-bool model_acked(const Model *model, int64_t incident);
 /* sort.c */
 int sort_count(Pane pane);
 const char *sort_name(Pane pane, int sort);
@@ -338,6 +338,15 @@ void act_reply(Model *model, int pending, bool ok, int64_t command, const char *
 const char *act_past(const Model *model);
 /* [RW], [RO], [LOCKED], [ARMED 4m] */
 void act_word(const Model *model, int64_t now_us, char *buffer, size_t size);
+/* note.c: flags hold MODEL_SEND when a note was put into the outbox; a console that may not act
+ * puts none there. */
+unsigned note_command(Model *model, Str words, int64_t now_us);
+unsigned note_acknowledge(Model *model, const Snapshot *snap, const AlertRow *row, int64_t now_us);
+unsigned note_cancelled(Model *model, const char *why);
+/* The newest note on an alert among the commands of the picture; NULL: none. */
+const CommandRow *note_of_alert(const Snapshot *snap, int64_t incident);
+/* Here, or by a note of another console. */
+bool model_acked(const Model *model, const Snapshot *snap, int64_t incident);
 /* typing.c */
 bool input_key(InputLine *line, int key); /* true when the line took it */
 unsigned typing_key(Model *model, const Snapshot *snap, int key, int64_t now_us);

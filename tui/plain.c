@@ -167,7 +167,9 @@ static void read_log(Plain *p, bool first)
         return;
     }
     p->current = other;
-    (void)model_observe(p->model, snap(p), now);
+    if (model_observe(p->model, snap(p), now) & MODEL_SEND) { /* what was read cancelled a box */
+        link_send(&p->link, p->model);
+    }
     p->said_live = p->model->live;
     p->said_us = p->model->t_us;
     say_changes(p, moved);
@@ -288,6 +290,7 @@ static void help(Plain *p)
     say(p, "filter WORDS (of engines; alone: all)");
     say(p, "pause, resume, update, restart, cordon, uncordon NAME [reason WORDS]; abort SAMPLE");
     say(p, "pause all, resume all, update all, stop; arm 5m first; restart trainer or frontend");
+    say(p, "note WORDS (into the log); acknowledge (the worst alert)");
     say(p, "go TIME, step-back, step-on, alert-back, alert-on, first, live; play; undo; quit");
 }
 

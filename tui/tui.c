@@ -139,8 +139,12 @@ static void read_log(Tui *tui, bool whole)
         snap(tui)->fault = tui->snaps[other].fault;
         snap(tui)->t_us = request.t_us;
     }
-    if (model_observe(tui->model, snap(tui), now) & MODEL_BELL) {
+    unsigned flags = model_observe(tui->model, snap(tui), now);
+    if (flags & MODEL_BELL) {
         ring(tui);
+    }
+    if (flags & MODEL_SEND) { /* a box was cancelled by what was read */
+        link_send(&tui->link, tui->model);
     }
 }
 

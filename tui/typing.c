@@ -211,6 +211,9 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
     if (str_equal(word, STR("go")) && value.n > 0) {
         return model_go(model, snap, value, now_us);
     }
+    if (str_equal(word, STR("note"))) {
+        return note_command(model, value, now_us);
+    }
     if (str_equal(word, STR("theme")) && value.n > 0) {
         (void)str_format(model->theme, sizeof model->theme, "%.*s", (int)value.n, value.p);
         return MODEL_THEME | MODEL_DRAW;
@@ -237,7 +240,8 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
         return action_run(model, snap, action, now_us);
     }
     model_say(model, ROLE_WARN, now_us, "no command '%.*s'; ? lists them, and there are arm 5m, "
-              "disarm, stop, update vN, go TIME, theme NAME, VERB all", (int)word.n, word.p);
+              "disarm, stop, update vN, go TIME, note WORDS, theme NAME, VERB all", (int)word.n,
+              word.p);
     return MODEL_DRAW;
 }
 
@@ -265,7 +269,8 @@ static const char *const more_commands[] = {
     "arm 5m",     "disarm",          "stop",             "pause all",    "resume all",
     "update all", "restart trainer", "restart frontend", "theme dusk",   "theme paper",
     "theme mono", "theme contrast",  "theme deut",       "theme ember",  "group none",
-    "group state", "group policy",   "group host",       "go "};
+    "group state", "group policy",   "group host",       "go ",
+    "note "};
 
 /* The n-th completion of what was typed, NULL at the end; names of the user come first. */
 const char *command_completion(const Model *model, const char *typed, int n, char *buffer,

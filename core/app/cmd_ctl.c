@@ -11,7 +11,7 @@
 enum { CALL_MS = 15000 };
 
 static const char *const verbs[] = {"pause", "resume", "update", "restart", "cordon", "uncordon",
-                                    "abort", "engine", "stop", "stop-now", "status"};
+                                    "abort", "engine", "note", "stop", "stop-now", "status"};
 static const char *const engine_verbs[] = {"add", "remove", "drain"};
 
 static const char ctl_usage[] =
@@ -24,6 +24,7 @@ static const char ctl_usage[] =
     "  abort SAMPLE         close one sample in flight; it is generated again\n"
     "  engine add HOST:PORT     a new engine joins; or the name of a local one that left\n"
     "  engine remove E, drain E it leaves at once, or once it has finished what it runs\n"
+    "  note \"WORDS\"         for whoever reads the log: an event, and a row among the commands\n"
     "  stop, stop-now       cleanly, or at once\n"
     "  status               as JSON\n";
 
@@ -58,6 +59,10 @@ static Err read_words(const FlagRest *rest, char verb[32], const char **target, 
         return fault_set(fault, ERR_ARG, "e.g. rolltop ctl engine add 10.0.0.7:30000",
                          "ctl engine wants add, remove or drain, and an engine");
     }
+    if (count > 0 && count != 2 && strcmp(rest->items[0], "note") == 0) {
+        return fault_set(fault, ERR_ARG, "e.g. rolltop ctl note \"eng-03 is loud\"",
+                         "ctl note wants its words, in quotes");
+    }
     if (!engine && (count < 1 || count > 2)) {
         return fault_set(fault, ERR_ARG, "rolltop ctl --help lists them",
                          "ctl wants a command and at most one target");
@@ -86,7 +91,10 @@ static void write_request(Text *text, const char *verb, const char *target, cons
     json_object_begin(&out);
     json_member_string(&out, "cmd", verb);
     int64_t sample = 0;
-    if (target) {
+    bool note = strcmp(verb, "note") == 0;
+    if (note) {
+        json_member_string(&out, "reason", target);
+    } else if (target) {
         json_key(&out, "target");
         json_object_begin(&out);
         if (strcmp(verb, "abort") == 0 && str_to_i64(str_from(target), &sample)) {
@@ -101,7 +109,7 @@ static void write_request(Text *text, const char *verb, const char *target, cons
     if (f->to > 0) {
         json_member_i64(&out, "version", f->to);
     }
-    if (f->reason) {
+    if (f->reason && !note) {
         json_member_string(&out, "reason", f->reason);
     }
     json_object_end(&out);
@@ -200,6 +208,10 @@ int cmd_ctl(int argc, char **argv)
     if (err == ERR_OK && f.to > 0 && (strcmp(verb, "update") != 0 || target)) {
         err = fault_set(&fault, ERR_ARG, "rolltop ctl update --to VERSION",
                         "--to is for update of the whole fleet");
+    }
+    if (err == ERR_OK && f.reason && strcmp(verb, "note") == 0) {
+        err = fault_set(&fault, ERR_ARG, "rolltop ctl note \"WORDS\"",
+                        "--reason is for other commands: the words of a note are all it has");
     }
     err = err ? err : runs_list(&runs, &fault);
     err = err ? err : runs_pick(&runs, f.run, &run, &fault);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { WORDS_MAX = 200 }; /* bytes of a reason or a note */
+
 typedef struct Command Command;
 
 typedef struct Verb {
@@ -290,6 +292,15 @@ static void do_stop_now(Command *c)
     driver_feed(c->d, LOOP_EV_STOP_NOW, false, c->who);
 }
 
+/* What people tell each other through the log: nothing of the fleet changes. */
+static void do_note(Command *c)
+{
+    put(c, "done", "noted");
+    driver_event(c->d, SEVERITY_INFO, "operator", 0, "note by %s%s%s: %s", c->who,
+                 c->target[0] ? " on " : "", c->target, c->reason);
+    reply(c->request, true, c->id, "noted");
+}
+
 static const char NOT_ONE[] = "it ends the whole run; one engine is taken out with `rolltop ctl "
                               "engine remove`";
 
@@ -306,6 +317,7 @@ static const Verb verbs[] = {
     {"engine-add", do_engine_add, NULL},
     {"engine-remove", do_engine_remove, NULL},
     {"engine-drain", do_engine_drain, NULL},
+    {"note", do_note, NULL},
 };
 
 static const Verb *find_verb(const char *word)
@@ -421,6 +433,24 @@ static int find_engine(const Driver *d, const char *word)
     return -1;
 }
 
+/* A note is words, on an alert or on the run. */
+static bool read_note(Command *c, const cJSON *body, char *why, size_t why_size)
+{
+    const char *words = json_string(body, "reason", "");
+    int64_t alert = json_i64(json_get(body, "target"), "alert", 0);
+    size_t n = strlen(words);
+    c->engine = -1;
+    if (n == 0 || n > WORDS_MAX) {
+        (void)str_format(why, why_size, "a note has 1 to %d bytes of words, this one has %zu; "
+                         "e.g. rolltop ctl note \"eng-03 is loud\"", WORDS_MAX, n);
+        return false;
+    }
+    if (alert > 0) {
+        (void)str_format(c->target, sizeof c->target, "alert %lld", (long long)alert);
+    }
+    return true;
+}
+
 /* The words of a refusal in `why`; false. */
 static bool read_target(Command *c, const cJSON *body, char *why, size_t why_size)
 {
@@ -495,9 +525,11 @@ void driver_on_control(CtlRequest *request, const cJSON *body, const CtlPeer *pe
     c->request = request;
     c->verb = verb;
     (void)str_format(c->who, sizeof c->who, "%s (pid %d)", peer->user, (int)peer->pid);
-    (void)str_format(c->reason, sizeof c->reason, "%.200s", json_string(body, "reason", ""));
+    (void)str_format(c->reason, sizeof c->reason, "%.*s", WORDS_MAX,
+                     json_string(body, "reason", ""));
     c->version = json_i64(body, "version", 0);
-    if (!read_target(c, body, why, sizeof why)) {
+    if (verb->run == do_note ? !read_note(c, body, why, sizeof why)
+                             : !read_target(c, body, why, sizeof why)) {
         reply(request, false, 0, why);
         free(c);
         return;

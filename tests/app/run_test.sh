@@ -144,6 +144,16 @@ wait_for 20 sh -c "'$R' ctl status --run killed | grep -q '\"phase\":.*pause'" |
 for verb in stop stop-now; do # of one engine they would end the whole run
     "$R" ctl $verb eng-01 --run killed 2>&1 | grep -q "engine remove" || fail "$verb eng-01 is refused"
 done
+# A note changes nothing: a row among the commands, and an event.
+"$R" ctl note "eng-00 is loud" --run killed | grep -q noted || fail "note"
+sql "$T/b.db" "select count(*) n from command where what='note' and state='done' and
+    reason='eng-00 is loud' and who like '%(pid %'" | grep -q '"n":1' || fail "a note is a command"
+sql "$T/b.db" "select count(*) n from event where text like 'note by %: eng-00 is loud'" |
+    grep -q '"n":1' || fail "a note is an event"
+"$R" ctl note eng-00 is loud --run killed 2>&1 | grep -q "in quotes" || fail "a note is one word"
+"$R" ctl note x --reason y --run killed 2>&1 | grep -q "other commands" || fail "a note has no reason"
+"$R" ctl note "$(printf '%0201d' 7)" --run killed 2>&1 | grep -q "this one has 201" ||
+    fail "a long note is refused"
 # The first of two restarts of the trainer does not stay open: the second takes its place.
 "$R" ctl restart trainer --run killed --reason one >/dev/null || fail "restart trainer"
 "$R" ctl restart trainer --run killed --reason two >/dev/null || fail "restart trainer again"

@@ -29,6 +29,25 @@ static unsigned press(Model *model, const char *text)
     return flags;
 }
 
+/* What acts on the fleet among what was sent; a cancelled box leaves a note there too. */
+static int sent(const Model *model)
+{
+    int count = 0;
+    for (int i = 0; i < model->outbox_count; i++) {
+        count += model->outbox[i].pending != MODEL_NOTE ? 1 : 0;
+    }
+    return count;
+}
+
+static const char *act_json(const Model *model) /* the first of them */
+{
+    int i = 0;
+    while (i < model->outbox_count && model->outbox[i].pending == MODEL_NOTE) {
+        i++;
+    }
+    return i < model->outbox_count ? model->outbox[i].json : "";
+}
+
 static const char *under_cursor(Model *model)
 {
     const EngineRow *row = model_engine(model, &s);
@@ -287,7 +306,7 @@ static void mouse_never_acts(void)
         (void)model_wheel(model, &s, &hit, i % 2 ? 1 : -1, now);
         screen_draw(model, &s, now, surface);
     }
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     surface_free(surface);
     model_free(model);
 }
@@ -326,17 +345,17 @@ static void level_one(void)
     Model *model = fresh(true, false);
     (void)press(model, "/eng-06\n");
     (void)press(model, "P\n"); /* Enter means no */
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     CHECK_I64(model->mode, MODE_NORMAL);
     (void)model_key(model, &s, 'P', now);
     (void)model_key(model, &s, 'y', now + 100000); /* inside the guard: thrown away */
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     CHECK_I64(model->mode, MODE_CONFIRM);
     (void)press(model, "y");
-    CHECK_I64(model->outbox_count, 1);
+    CHECK_I64(sent(model), 1);
     cJSON *json = NULL;
     Fault fault = {0};
-    CHECK(json_parse(str_from(model->outbox[0].json), 4096, "outbox", &json, &fault) == ERR_OK);
+    CHECK(json_parse(str_from(act_json(model)), 4096, "outbox", &json, &fault) == ERR_OK);
     CHECK_STR(json_string(json, "cmd", ""), "pause");
     CHECK_STR(json_string(json_get(json, "target"), "engine", ""), "eng-06");
     CHECK_STR(json_string(json, "user", ""), "ana");
@@ -353,8 +372,8 @@ static void level_one(void)
     CHECK_I64(model->mode, MODE_CONFIRM);
     CHECK_I64(model->confirm.verb, VERB_RESUME);
     (void)press(model, "y");
-    CHECK_I64(model->outbox_count, 1);
-    CHECK(strstr(model->outbox[0].json, "\"resume\"") != NULL);
+    CHECK_I64(sent(model), 1);
+    CHECK(strstr(act_json(model), "\"resume\"") != NULL);
     model_free(model);
 }
 
@@ -366,13 +385,13 @@ static void level_two(void)
     CHECK_STR(model->confirm.want, "03");
     (void)press(model, "04");
     CHECK_I64(model->mode, MODE_NORMAL);
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     (void)press(model, "RRR"); /* key repeat means no */
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     model->mode = MODE_NORMAL;
     (void)press(model, "R\tecc \"errors\"\t03");
-    CHECK_I64(model->outbox_count, 1);
-    CHECK(strstr(model->outbox[0].json, "ecc \\\"errors\\\"") != NULL);
+    CHECK_I64(sent(model), 1);
+    CHECK(strstr(act_json(model), "ecc \\\"errors\\\"") != NULL);
     model_free(model);
     model = fresh(true, false); /* the picture is old: the word says so */
     s.header.last_fact_us = FIXTURE_T - S(30);
@@ -384,7 +403,7 @@ static void level_two(void)
     CHECK_I64(model->confirm.level, 2);
     CHECK_STR(model->confirm.want, "2");
     (void)press(model, "2");
-    CHECK_I64(model->outbox_count, 2);
+    CHECK_I64(sent(model), 2);
     model_free(model);
 }
 
@@ -397,6 +416,72 @@ static void changed_target_starts_over(void)
     CHECK_I64(model->mode, MODE_CONFIRM);
     CHECK_I64(model->confirm.typed.n, 0);
     CHECK(strstr(model->confirm.notice, "eng-03") != NULL);
+    model_free(model);
+}
+
+static void check_note(const Model *model, int64_t alert, const char *words)
+{
+    cJSON *json = NULL;
+    CHECK_I64(model->outbox_count, 1);
+    CHECK_I64(model->outbox[0].pending, MODEL_NOTE);
+    CHECK(json_parse(str_from(model->outbox[0].json), 4096, "outbox", &json, NULL) == ERR_OK);
+    CHECK_STR(json_string(json, "cmd", ""), "note");
+    CHECK_I64(json_i64(json_get(json, "target"), "alert", 0), alert);
+    CHECK_STR(json_string(json, "reason", ""), words);
+    cJSON_Delete(json);
+}
+
+/* What an operator noted, acknowledged or thought better of goes to the log. */
+static void notes(void)
+{
+    char line[240];
+    Model *model = fresh(true, false);
+    CHECK(press(model, ":note eng-03 is \"loud\"\n") & MODEL_SEND);
+    check_note(model, 0, "eng-03 is \"loud\"");
+    model->outbox_count = 0;
+    act_reply(model, MODEL_NOTE, false, 0, "the run is ending", now);
+    CHECK(strstr(model->message, "not noted in the log: the run is ending") != NULL);
+    CHECK(!(press(model, ":note\n") & MODEL_SEND));
+    CHECK(strstr(model->message, "write ':note WORDS'") != NULL);
+    memset(line, 'x', sizeof line - 1);
+    line[sizeof line - 1] = '\0';
+    CHECK(!(note_command(model, str_from(line), now) & MODEL_SEND));
+    CHECK(strstr(model->message, "more than 199 bytes") != NULL);
+    (void)press(model, "\x1b");
+    CHECK(press(model, "a") & MODEL_SEND);
+    (void)str_format(line, sizeof line, "acknowledged: %s of %s", s.alerts.rows[0].class_name,
+                     snapshot_engine_name(&s, s.alerts.rows[0].engine));
+    check_note(model, s.alerts.rows[0].incident, line);
+    CHECK(strstr(model->message, "for every console") != NULL);
+    model->outbox_count = 0;
+    (void)press(model, "/eng-06\n");
+    CHECK(press(model, "R\tecc errors\n\x1b") & MODEL_SEND);
+    check_note(model, 0, "cancelled in the box: restart eng-06 (Esc), reason: ecc errors");
+    CHECK(strstr(model->message, "restart cancelled: Esc; nothing was done") != NULL);
+    model_free(model);
+}
+
+/* A console that looks only acknowledges for itself and says so; it sees what others noted. */
+static void notes_of_others(void)
+{
+    Model *model = fresh(false, false);
+    int64_t first = s.alerts.rows[0].incident;
+    int64_t second = s.alerts.rows[1].incident;
+    CHECK(!(press(model, "a") & MODEL_SEND));
+    CHECK(strstr(model->message, "on this console only [RO]") != NULL);
+    CHECK(model_acked(model, &s, first) && !model_acked(model, &s, second));
+    CHECK(!(press(model, ":note hello\n") & MODEL_SEND));
+    CHECK(strstr(model->message, "--control") != NULL);
+    char target[32];
+    (void)str_format(target, sizeof target, "alert %lld", (long long)second);
+    CommandRow theirs = {9, now - S(60), now - S(60), "ben (pid 9)", "note", target,
+                         "acknowledged: X", "done", "noted"};
+    s.commands = (CommandList){&theirs, 1, 1};
+    CHECK(model_acked(model, &s, second));
+    model->control = true; /* it is noted already */
+    CHECK(!(note_acknowledge(model, &s, &s.alerts.rows[1], now) & MODEL_SEND));
+    CHECK(strstr(model->message, "acknowledged by ben (pid 9)") != NULL);
+    CHECK_I64(model->outbox_count, 0);
     model_free(model);
 }
 
@@ -422,18 +507,18 @@ static void level_three(void)
     CHECK_I64(model->mode, MODE_CONFIRM);
     CHECK_I64(model->confirm.level, 3);
     (void)press(model, "gsm8k-7b");
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     CHECK(model->confirm.countdown_us > 0);
     (void)model_tick(model, &s, now + S(5));
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     (void)press(model, "\x1b");
     CHECK_I64(model->mode, MODE_NORMAL);
     (void)model_tick(model, &s, now + S(60));
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     (void)press(model, ":stop\ngsm8k-7b");
     (void)model_tick(model, &s, now + S(11));
-    CHECK_I64(model->outbox_count, 1);
-    CHECK(strstr(model->outbox[0].json, "\"all\":true") != NULL);
+    CHECK_I64(sent(model), 1);
+    CHECK(strstr(act_json(model), "\"all\":true") != NULL);
     model_free(model);
 }
 
@@ -450,11 +535,11 @@ static void back_to_a_version(void)
     CHECK_I64(model->confirm.version, 209);
     CHECK_STR(model->confirm.want, "gsm8k-7b");
     (void)press(model, "gsm8k-7b");
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     (void)model_tick(model, &s, now + S(11));
-    CHECK_I64(model->outbox_count, 1);
+    CHECK_I64(sent(model), 1);
     cJSON *json = NULL;
-    CHECK(json_parse(str_from(model->outbox[0].json), 4096, "outbox", &json, NULL) == ERR_OK);
+    CHECK(json_parse(str_from(act_json(model)), 4096, "outbox", &json, NULL) == ERR_OK);
     CHECK_STR(json_string(json, "cmd", ""), "update");
     CHECK_I64(json_i64(json, "version", 0), 209);
     CHECK(json_bool(json_get(json, "target"), "all", false));
@@ -475,7 +560,7 @@ static void back_to_a_version(void)
     text_free(&words);
     (void)press(model, "\x1b");
     CHECK_I64(model->mode, MODE_NORMAL);
-    CHECK_I64(model->outbox_count, 0);
+    CHECK_I64(sent(model), 0);
     model_free(model);
 
     static const char *const refused[][2] = {
@@ -597,7 +682,9 @@ static void random_walk(void)
             Mode mode = model->mode;
             int outbox = model->outbox_count;
             (void)model_key(model, &s, key, now);
-            if (model->outbox_count > outbox && mode != MODE_CONFIRM) {
+            bool note = model->outbox_count > outbox &&
+                        strstr(model->outbox[outbox].json, "\"cmd\":\"note\"") != NULL;
+            if (model->outbox_count > outbox && mode != MODE_CONFIRM && !note) {
                 CHECK_I64(mode, MODE_CONFIRM);
             }
         } else if (dice < 85) {
@@ -659,6 +746,8 @@ int main(void)
     RUN(level_one);
     RUN(level_two);
     RUN(changed_target_starts_over);
+    RUN(notes);
+    RUN(notes_of_others);
     RUN(others_block);
     RUN(level_three);
     RUN(back_to_a_version);
