@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STEP_PAGES = 2048, STEP_PAUSE_US = 1000 };
+enum { STEP_PAGES = 2048, STEP_PAUSE_US = 1000, COMMIT_SLICES = 64 };
 #define LIVE_HINT "stop the run first; a running one takes --log-keep-age and --log-max-size"
 
 static int64_t size_of(const char *path, const char *tail)
@@ -176,9 +176,11 @@ static Err trim_whole(Db *db, TrimWork *work, Fault *fault)
     Err err = ERR_OK;
     while (err == ERR_OK && work->trim_id != 0) {
         err = db_exec(db, "BEGIN IMMEDIATE", fault);
-        if (err == ERR_OK && trim_slice(db, work) != SQLITE_OK) {
-            err = db_fault(db, fault, "cannot trim the log");
-            db_exec(db, "ROLLBACK", NULL);
+        for (int i = 0; i < COMMIT_SLICES && err == ERR_OK && work->trim_id != 0; i++) {
+            if (trim_slice(db, work) != SQLITE_OK) {
+                err = db_fault(db, fault, "cannot trim the log");
+                db_exec(db, "ROLLBACK", NULL);
+            }
         }
         err = err ? err : db_exec(db, "COMMIT", fault);
     }

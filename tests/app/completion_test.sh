@@ -55,6 +55,9 @@ END
     asks "folder" rolltop run --hf-checkpoint f
     asks "steps" rolltop query x.db st
     asks "pause" rolltop ctl pa
+    asks "snapshot" rolltop log sn
+    asks "run 1.db" rolltop log check run
+    asks "--keep-age" rolltop log trim "run 1.db" --ke
     asks "" rolltop run --lr ""
 fi
 if command -v zsh >/dev/null 2>&1; then
