@@ -77,8 +77,10 @@ static const Rule rules[] = {
      "SELECT 'step ' || step || ' ended ok with ' || samples || ' samples, the log has ' || got"
      " FROM (SELECT step, samples, (SELECT count(*) FROM attempt a WHERE a.step = s.step"
      " AND a.eval = 0 AND a.fate = (SELECT code FROM enumeration WHERE kind = 'sample_fate' AND"
-     " word = 'accepted') AND a.ended_us BETWEEN s.started_us AND s.ended_us) got FROM step s"
-     " WHERE outcome = 'ok' AND step >= ?1 AND step >= 0) WHERE got <> samples"},
+     " word = 'accepted')) got, (SELECT count(*) FROM step r WHERE r.step = s.step) runs"
+     " FROM step s WHERE outcome = 'ok' AND step >= ?1 AND step >= 0)"
+     /* Of a step that ran again, the samples of the run that was cut off are there as well. */
+     " WHERE got < samples OR (got > samples AND runs = 1)"},
     {"samples end once, after their start",
      "SELECT 'attempt ' || attempt_id || ' ended before it began' FROM attempt"
      " WHERE ended_us < started_us UNION ALL"

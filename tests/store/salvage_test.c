@@ -196,6 +196,60 @@ static void test_sound(void)
     gone();
 }
 
+/* Each rule by a breach of it. */
+static void test_rules(void)
+{
+    static const char *const breaches[][2] = {
+        {"UPDATE attempt SET group_id = 999 WHERE attempt_id = 3", "samples belong to groups"},
+        {"INSERT INTO attempt_data VALUES (999, NULL, NULL, NULL, NULL)",
+         "texts belong to samples"},
+        {"INSERT INTO progress VALUES (NULL, 1, 999, 1, 1)", "progress belongs to samples"},
+        {"UPDATE probe SET engine = 77 WHERE probe_id = 9", "probes belong to engines"},
+        {"UPDATE probe SET outcome = 5000 WHERE probe_id = 9", "words are known"},
+        {"INSERT INTO policy_state VALUES (NULL, 999, 1, 3, NULL, NULL)",
+         "states belong to policies"},
+        {"INSERT INTO policy_state VALUES (NULL, 1, 1, 3, 999, NULL)",
+         "states belong to policies"},
+        {"INSERT INTO txn_answer VALUES (NULL, 999, 1, 1, 1, 1, 1, 1, NULL)",
+         "answers belong to transactions"},
+        {"UPDATE txn SET command_id = 999", "transactions belong to commands"},
+        {"UPDATE txn SET decided = 0", "decisions are single"},
+        {"UPDATE txn SET decided = NULL", "decisions are single"},
+        {"INSERT INTO policy_state SELECT NULL, version, t_us, state, txn_id, reason"
+         " FROM policy_state WHERE txn_id = 1", "committed policy 2 2 times"},
+        {"UPDATE attempt SET sample_id = 1, try = 7 WHERE attempt_id = 2",
+         "a sample is accepted once"},
+        {"UPDATE attempt SET fate = 2 WHERE attempt_id = 2", "every step has its samples"},
+        {"UPDATE attempt SET ended_us = started_us - 1 WHERE attempt_id = 2",
+         "samples end once"},
+        {"UPDATE attempt SET tokens = 5 WHERE attempt_id = 2", "counts agree"},
+        {"UPDATE tick SET probe = 0 WHERE second = (SELECT max(second) FROM tick)",
+         "ticks run with the rows"},
+        {"DELETE FROM probe WHERE probe_id > 20", "ticks run with the rows"},
+        {"UPDATE step SET ended_us = started_us - 1 WHERE step = 0",
+         "end after their start"}};
+    fresh();
+    Text text;
+    text_init(&text, 16 << 20);
+    CHECK(zst_read("log-schema-1.db.zst", &text));
+    for (size_t i = 0; i < sizeof breaches / sizeof *breaches; i++) {
+        CHECK_I64(fs_write_atomic(path, text.p, text.n, NULL), ERR_OK);
+        Words words = check(path);
+        CHECK_I64(words.count, 0);
+        free(words.text);
+        run_sql(path, breaches[i][0]);
+        words = check(path);
+        CHECK(words.count > 0);
+        CHECK(strstr(words.text, breaches[i][1]) != NULL);
+        if (strstr(words.text, breaches[i][1]) == NULL) {
+            fprintf(stderr, "  %s: %s\n", breaches[i][0], words.text);
+        }
+        free(words.text);
+    }
+    text_free(&text);
+    gone();
+}
+
 /* ---- zeroed pages ---- */
 
 static void damage_and_look(const char *table)
@@ -504,6 +558,7 @@ static void test_random_damage(void)
 int main(void)
 {
     RUN(test_sound);
+    RUN(test_rules);
     RUN(test_zeroed_probe_page);
     RUN(test_zeroed_tick_page);
     RUN(test_zeroed_engine_tick_page);
