@@ -200,7 +200,8 @@ typedef struct DriverSync { /* policy transactions (driver_sync.c) */
     SyncJob *jobs[DRIVER_JOBS_MAX];
     SyncJob *main;
     int count;
-    int64_t settle_us; /* after a resume: calls of the core before may arrive until then */
+    int64_t settle_us; /* none starts before: calls of the core before may still arrive (resume),
+                        * or the last one went back a moment ago */
     int64_t version;   /* wanted by the loop's SYNC that has to wait for fences; 0 none */
     bool again;
     int64_t again_command, next_txn;

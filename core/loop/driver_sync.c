@@ -8,6 +8,7 @@
 
 enum { FENCES_MAX = 8, SYNC_FAILURES_MAX = 2 };
 static const int64_t BRING_AGAIN_US = 5000000;
+static const int64_t SYNC_RETRY_US = 2000000; /* a killed engine is called dead within that */
 
 static void pump(SyncJob *job);
 
@@ -200,6 +201,10 @@ static void end(SyncJob *job, const TxnAction *action)
         return;
     }
     d->sync.main = NULL;
+    if (!action->commit && !job->bad_artifact) { /* by then it is known who is dead */
+        int64_t due_us = clock_mono_us() + SYNC_RETRY_US;
+        d->sync.settle_us = due_us > d->sync.settle_us ? due_us : d->sync.settle_us;
+    }
     if (job->again) {
         driver_command_done(d, &d->sync.again_command, action->commit, action->reason);
     }

@@ -45,7 +45,7 @@ end_run 32
 
 # SRV: names and ports, one replaced by another.
 engine c 127.0.0.1 0 || { fail "engine c starts"; exit 1; }
-C=$port
+C=$port c=$pid
 log=srv.db
 "$R" watch --headless --engines-dns _http._tcp.engines.test --engines-dns-server "$DNS" \
     --discover-interval 1 --run-id srv --log "$T/srv.db" >"$T/watch" 2>&1 </dev/null &
@@ -82,6 +82,11 @@ goes_on "replacing it"
     fail "the frontend drops an engine"
 wait_for 60 state "127.0.0.1:$D" gone || fail "an engine that the frontend loses"
 goes_on "dropping it"
+kill -9 "$c" # the only one: nobody can be served until another process stands there
+wait_for 60 state "127.0.0.1:$C" dead || fail "the loss of the only engine is seen"
+engine c2 127.0.0.1 "$C" || { fail "another process at its place"; exit 1; }
+wait_for 60 serves "127.0.0.1:$C" || fail "it serves"
+goes_on "losing the only engine"
 end_run 32
 
 exit $failed
