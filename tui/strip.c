@@ -59,8 +59,10 @@ void strip_draw(const Draw *d, int y, const Screen *screen)
         damaged = damaged || s->strip[i].damaged;
         trimmed = trimmed || s->strip[i].trimmed;
     }
-    draw_f(d, x + 2, y, ROLE_DIM, "#=gap |=here%s%s", damaged ? " x=damaged" : "",
-           trimmed ? " :=trimmed" : "");
+    draw_text(d, x + 2, y, ROLE_DIM, damaged && trimmed ? "x=bad :=trim" /* room for two */
+                                     : damaged          ? "#=gap x=bad"
+                                     : trimmed          ? "#=gap :=trim"
+                                                        : "#=gap |=here");
 }
 
 void history_draw(const Draw *d, const Screen *screen)

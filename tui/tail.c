@@ -159,6 +159,9 @@ static void draw_ages(const Draw *d, int y, const TailList *tail)
 static void draw_groups(const Draw *d, int y, const TailList *tail)
 {
     SegmentLine line = {.count = 0};
+    if (tail->trimmed && tail->groups_total == 0) {
+        return; /* not none: not known any more */
+    }
     segment_add(&line, 0, ROLE_TEXT, "groups complete %lld of %lld",
                 (long long)tail->groups_complete, (long long)tail->groups_total);
     segment_add(&line, 1, tail->groups_blocked_by_one > 0 ? ROLE_PROGRESS : ROLE_DIM,

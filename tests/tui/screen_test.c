@@ -105,6 +105,33 @@ static void replay(void)
     shot("readonly-80x24", 80, 24, false, false, false, "R");
 }
 
+/* What cannot be read and what was trimmed is told apart from what never was. */
+static void hurt_log(void)
+{
+    static Snapshot s;
+    static DamageRow damage = {FIXTURE_T - S(60), FIXTURE_T + S(1), 3, NULL};
+    fixture_fill(&s);
+    for (int i = 0; i < s.strip_cells; i++) {
+        s.strip[i].trimmed = i < 12;
+        s.strip[i].damaged = i == 63;
+    }
+    s.damage = &damage;
+    s.damage_count = 1;
+    s.tail = (TailList){.trimmed = true, .age_bucket_s = 1};
+    s.header.grain_s = 60;
+    s.header.samples_inflight = s.header.samples_done = s.header.samples_want = -1;
+    s.header.tail_p50_s = s.header.tail_p99_s = s.header.tail_max_s = -1;
+    Model *model = fixture_model(false, true);
+    Surface *surface = surface_new(100, 30, false);
+    (void)model_resize(model, 100, 30);
+    (void)model_observe(model, &s, FIXTURE_T);
+    keys(model, &s, "2");
+    screen_draw(model, &s, FIXTURE_T, surface);
+    golden_compare("hurt-100x30", surface);
+    surface_free(surface);
+    model_free(model);
+}
+
 static void details(void)
 {
     shot("detail-engine-80x24", 80, 24, false, true, false, "jjj\n");
@@ -159,6 +186,7 @@ int main(void)
     RUN(panes);
     RUN(past_of_a_live_run);
     RUN(replay);
+    RUN(hurt_log);
     RUN(details);
     RUN(boxes);
     RUN(empty);
