@@ -1,7 +1,8 @@
 /* The log at scale: one generated file, and what it costs to look at it, to write it, to keep its
- * -wal short. Arguments: what (make, view, first, wal, all), rows (default 10,000,000), file.
+ * -wal short. Arguments: what (make, keep, view, first, wal, all), rows (default 10,000,000), file.
  *   make  writes a log of that many rows: 16 engines, four probes a second each, 256 samples in
  *         flight with progress, steps of a minute, policies, transactions, alerts, output
+ *   keep  the same, with everything older than half an hour trimmed while it is written
  *   view  the whole snapshot of a frame (every pane, strip and details) at random T and live
  *   wal   a writer that writes as fast as it can, ten views that read a frame once a second
  *   first `rolltop replay FILE` in a pseudo-terminal of 120x40, from fork to the last byte of the
@@ -29,6 +30,7 @@
 
 enum { ENGINES = 16, PER_SECOND = 4, FLIGHTS = 256, STEP_S = 60, JUMPS = 200, VIEWS = 10 };
 #define T0 INT64_C(1773484927000000)
+#define KEEP_US INT64_C(1800000000)
 
 /* ---- making ------------------------------------------------------------------------------- */
 
@@ -175,22 +177,21 @@ static void put_second(Store *store, int64_t second, int64_t *sample)
     put_probes(store, second);
 }
 
-static Store *open_log(const char *path, bool begin)
+static Store *open_log(const char *path, int64_t keep_us)
 {
     Store *store = NULL;
     Fault fault = {0};
-    if (store_open(path, NULL, &store, &fault) != ERR_OK) {
+    StoreConfig config = {.keep_us = keep_us};
+    if (store_open(path, &config, &store, &fault) != ERR_OK) {
         fault_print(&fault);
         exit(1);
     }
     RunFact run = {.t_us = T0, .run = "scale", .name = "scale", .argv_json = "[]",
                    .config_json = "{}"};
     SessionFact session = {.session = 1, .t_us = T0, .pid = 1, .how = "start"};
-    if (begin) {
-        store_put_run(store, &run);
-        store_put_session(store, &session);
-    }
-    for (int64_t e = 1; begin && e <= ENGINES; e++) {
+    store_put_run(store, &run);
+    store_put_session(store, &session);
+    for (int64_t e = 1; e <= ENGINES; e++) {
         char name[16];
         (void)str_format(name, sizeof name, "eng-%02lld", (long long)e - 1);
         EngineFact engine = {.engine = e, .t_us = T0, .name = name, .address = "127.0.0.1:1"};
@@ -232,13 +233,13 @@ static double per_second(void) /* rows, over a step */
            (32 + 20 + 4 + 2 * ENGINES + 5) / (double)STEP_S + 0.4;
 }
 
-static void make(const char *path, int64_t rows)
+static void make(const char *path, int64_t rows, int64_t keep_us)
 {
     int64_t seconds = (int64_t)((double)rows / per_second()) + 1;
     int64_t sample = 0;
     int64_t began_us = clock_mono_us();
     long early = 0;
-    Store *store = open_log(path, true);
+    Store *store = open_log(path, keep_us);
     for (int64_t s = 0; s < seconds; s++) {
         put_second(store, s, &sample);
         keep_pace(store);
@@ -250,10 +251,11 @@ static void make(const char *path, int64_t rows)
     double took_s = (double)(clock_mono_us() - began_us) / 1e6;
     struct stat info = {0};
     stat(path, &info);
-    printf("log_scale make: %lld rows, %.1f h of log, %.0f MB, %.0f rows/s, dropped %llu; resident "
+    printf("log_scale %s: %lld rows, %.1f h of log, %.0f MB, %.0f rows/s, dropped %llu; resident "
            "%.1f MiB after a twentieth, %.1f MiB at the end\n",
-           (long long)rows, (double)seconds / 3600, (double)info.st_size / 1e6,
-           (double)rows / took_s, (unsigned long long)store_dropped(store), (double)early / 1024,
+           keep_us > 0 ? "keep" : "make", (long long)rows, (double)seconds / 3600,
+           (double)info.st_size / 1e6, (double)rows / took_s,
+           (unsigned long long)store_dropped(store), (double)early / 1024,
            (double)resident_kib() / 1024);
     store_close(store);
 }
@@ -390,8 +392,8 @@ static void first(const char *path)
         fprintf(stderr, "log_scale: %s replay %s shows no frame\n", program, path);
         exit(1);
     }
-    printf("log_scale first: first frame of replay, best %.1f ms, median %.1f ms, worst %.1f ms; %.1f ms CPU "
-           "of the process\n", ms[0], ms[FIRSTS / 2], ms[FIRSTS - 1], cpu_ms[FIRSTS / 2]);
+    printf("log_scale first: first frame of replay, best %.1f ms, median %.1f ms, worst %.1f ms; "
+           "%.1f ms CPU of the process\n", ms[0], ms[FIRSTS / 2], ms[FIRSTS - 1], cpu_ms[FIRSTS / 2]);
 }
 
 /* ---- ten readers -------------------------------------------------------------------------- */
@@ -434,7 +436,7 @@ static void wal(const char *path, int64_t rows)
     int64_t seconds = (int64_t)((double)rows / per_second()) + 1;
     int64_t sample = 0;
     int64_t most = 0;
-    Store *store = open_log(path, true);
+    Store *store = open_log(path, 0);
     for (int64_t s = 0; s < 60; s++) {
         put_second(store, s, &sample);
     }
@@ -490,14 +492,18 @@ int main(int argc, char **argv)
     bool all = strcmp(what, "all") == 0;
     if (!good || rows < 100000 || (!all && strcmp(what, "make") != 0 &&
                                    strcmp(what, "view") != 0 && strcmp(what, "wal") != 0 &&
-                                   strcmp(what, "first") != 0)) {
-        fputs("usage: log_scale make|view|first|wal|all [ROWS >= 100000] [FILE]\n", stderr);
+                                   strcmp(what, "first") != 0 && strcmp(what, "keep") != 0)) {
+        fputs("usage: log_scale make|keep|view|first|wal|all [ROWS >= 100000] [FILE]\n", stderr);
         free(own);
         return 2;
     }
     if (all || strcmp(what, "make") == 0) {
         remove_log(path);
-        make(path, rows);
+        make(path, rows, 0);
+    }
+    if (strcmp(what, "keep") == 0) {
+        remove_log(path);
+        make(path, rows, KEEP_US);
     }
     if (all || strcmp(what, "view") == 0) {
         look(path);
