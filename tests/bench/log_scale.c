@@ -393,7 +393,8 @@ static void first(const char *path)
         exit(1);
     }
     printf("log_scale first: first frame of replay, best %.1f ms, median %.1f ms, worst %.1f ms; "
-           "%.1f ms CPU of the process\n", ms[0], ms[FIRSTS / 2], ms[FIRSTS - 1], cpu_ms[FIRSTS / 2]);
+           "%.1f ms CPU of the process\n",
+           ms[0], ms[FIRSTS / 2], ms[FIRSTS - 1], cpu_ms[FIRSTS / 2]);
 }
 
 /* ---- ten readers -------------------------------------------------------------------------- */
