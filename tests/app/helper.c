@@ -1,9 +1,10 @@
 /* What the scripts of tests/app need and no shell has.
  *
- *   helper dns ZONE             a DNS server on 127.0.0.1, prints its port; ZONE is read at each
- *                               question: lines "A NAME ADDRESS", "AAAA NAME ADDRESS",
- *                               "SRV NAME PORT TARGET", or "FAIL" for SERVFAIL
- *   helper post HOST:PORT PATH BODY    one POST of JSON; prints the reply, status 1 unless it is 2xx
+ *   helper dns ZONE    a DNS server on 127.0.0.1, prints its port; ZONE is read at each question:
+ *                      lines "A NAME ADDRESS", "AAAA NAME ADDRESS", "SRV NAME PORT TARGET", or
+ *                      "FAIL" for SERVFAIL
+ *   helper post HOST:PORT PATH BODY
+ *                      one POST of JSON; prints the reply, status 1 unless it is 2xx
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
