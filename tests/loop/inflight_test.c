@@ -394,7 +394,12 @@ static Judge play(const char *mode, const char *name, bool keeps)
     run_id = name;
     (void)str_format(logfile, sizeof logfile, "%s/%s.db", root, name);
     start_run(mode);
-    CHECK(ready(3));
+    bool up = ready(3);
+    CHECK(up);
+    if (!up) {
+        stop_run();
+        return (Judge){0};
+    }
     Now state = now();
     set_faults(&state, true);
     CHECK(update_in_flight(&state, keeps ? "select count(*) n from attempt where try=1 and "
