@@ -51,9 +51,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static EngineAnswer answer;
     Str body = {(const char *)data, size};
     Registration *registration = registration_new();
-    registration_came(registration, 0);
-    (void)registration_health(registration, body);
-    (void)registration_health(registration, body);
+    registration_came(registration, 0, "127.0.0.1:30000", 0);
+    (void)registration_health(registration, body, 1);
+    (void)registration_health(registration, body, INT64_C(60000000));
     if (registration_count(registration) > REGISTRATION_IDS_MAX) {
         abort();
     }
