@@ -166,7 +166,9 @@ typedef struct EventList {
     EventRow *rows; /* oldest first, ending at T */
     size_t count, total;
     int64_t crit_10min, warn_10min, info_10min;
+    bool more_10min; /* there were more in ten minutes: only the newest of them are counted */
 } EventList;
+enum { VIEW_EVENTS_COUNTED = 2000 };
 /* `filter` NULL or a substring of source or text; `before_id` 0: the newest. */
 EventList view_events(View *view, int64_t t_us, size_t limit, int64_t before_id,
                       const char *filter, Arena *arena);

@@ -31,9 +31,13 @@ void events_draw(const Draw *d, const Screen *screen)
     const EventList *events = &screen->s->events;
     char right[96];
     int count = m->shown_count[PANE_EVENTS];
-    (void)str_format(right, sizeof right, "%lld critical  %lld warning  %lld info in 10 min",
+    char span[32] = "in 10 min";
+    if (events->more_10min) {
+        (void)str_format(span, sizeof span, "of the newest %d", VIEW_EVENTS_COUNTED);
+    }
+    (void)str_format(right, sizeof right, "%lld critical  %lld warning  %lld info %s",
                      (long long)events->crit_10min, (long long)events->warn_10min,
-                     (long long)events->info_10min);
+                     (long long)events->info_10min, span);
     Draw body = pane_frame(d, screen, PANE_EVENTS,
                            newest_last(m) ? "EVENTS (follow)" : "EVENTS (f follows)", right);
     if (count == 0) {

@@ -265,6 +265,7 @@ static void test_events(void)
     CHECK_STR(list.rows[0].text, "line 46");
     CHECK_I64(list.warn_10min, 12);
     CHECK_I64(list.info_10min, 38);
+    CHECK(!list.more_10min);
     list = view_events(view, AT(50.5), 5, list.rows[0].id, NULL, arena);
     CHECK_STR(list.rows[4].text, "line 45");
     list = view_events(view, AT(99), 3, 0, "ten", arena);
@@ -275,6 +276,18 @@ static void test_events(void)
     CHECK_I64(list.total, 50);
     list = view_events(view, AT(99), 50, 0, "nothing like it", arena);
     CHECK_I64(list.count, 0);
+    for (int i = 0; i < VIEW_EVENTS_COUNTED; i++) { /* many: the newest are counted, and it says so */
+        EventFact event = {.t_us = AT(200) + i, .source = "rollout", .text = "a turn",
+                           .severity = i == 0 ? SEVERITY_CRIT : SEVERITY_INFO};
+        store_put_event(store, &event);
+    }
+    flush();
+    list = view_events(view, AT(201), 5, 0, NULL, arena);
+    CHECK_I64(list.crit_10min, 1);
+    CHECK_I64(list.warn_10min, 0);
+    CHECK_I64(list.info_10min, VIEW_EVENTS_COUNTED - 1);
+    CHECK(list.more_10min);
+    CHECK_I64(list.total, 100 + VIEW_EVENTS_COUNTED);
     gone();
 }
 

@@ -166,7 +166,7 @@ static inline void fixture_events(Snapshot *s)
         events[i] = (EventRow){i + 1, FIXTURE_T - S(facts[i].age), facts[i].engine,
                                facts[i].severity, facts[i].source, facts[i].text};
     }
-    s->events = (EventList){events, 8, 4321, 1, 3, 41};
+    s->events = (EventList){events, 8, 4321, 1, 3, 41, false};
 }
 
 static inline void fixture_alerts(Snapshot *s)
