@@ -258,7 +258,7 @@ static void stop_run(void)
             kill(core, SIGKILL);
         }
     }
-    CHECK(WIFEXITED(status));
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0); /* nor did a sanitizer speak */
     for (int i = 0; i < ENGINES && others[i] > 0; i++) {
         kill(others[i], SIGKILL);
         waitpid(others[i], NULL, 0);
