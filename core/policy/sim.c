@@ -79,6 +79,8 @@ void sim_run(const SimConfig *config, SimReport *report)
     sim_check_free(world->check);
     sim_samples_free(world->samples);
     free(world->heap);
+    free(world->slots);
+    free(world->spare);
     free(world->log);
     free(world);
 }

@@ -40,33 +40,45 @@ static bool chance(SimWorld *world, double p)
 
 /* ---- clock: a binary heap ----------------------------------------------------------------- */
 
-static bool before(const SimEvent *a, const SimEvent *b)
+static bool before(const SimDue *a, const SimDue *b)
 {
     return a->t_us < b->t_us || (a->t_us == b->t_us && a->order < b->order);
+}
+
+static void grow(SimWorld *world)
+{
+    size_t old = world->heap_capacity;
+    world->heap_capacity = old ? old * 2 : 256;
+    world->heap = xrealloc(world->heap, world->heap_capacity, sizeof *world->heap);
+    world->slots = xrealloc(world->slots, world->heap_capacity, sizeof *world->slots);
+    world->spare = xrealloc(world->spare, world->heap_capacity, sizeof *world->spare);
+    for (size_t slot = world->heap_capacity; slot > old; slot--) {
+        world->spare[world->spares++] = (uint32_t)(slot - 1);
+    }
 }
 
 void sim_schedule(SimWorld *world, int64_t t_us, SimEventKind kind, const SimMessage *message)
 {
     if (world->events == world->heap_capacity) {
-        world->heap_capacity = world->heap_capacity ? world->heap_capacity * 2 : 256;
-        world->heap = xrealloc(world->heap, world->heap_capacity, sizeof *world->heap);
+        grow(world);
     }
-    SimEvent event = {.t_us = t_us, .order = world->order++, .kind = kind};
-    if (message) {
-        event.message = *message;
-    }
+    SimDue due = {.t_us = t_us, .order = world->order++, .slot = world->spare[--world->spares]};
+    SimEvent *event = &world->slots[due.slot];
+    event->kind = kind;
+    event->message = message ? *message : (SimMessage){0};
     size_t at = world->events++;
-    while (at > 0 && before(&event, &world->heap[(at - 1) / 2])) {
+    while (at > 0 && before(&due, &world->heap[(at - 1) / 2])) {
         world->heap[at] = world->heap[(at - 1) / 2];
         at = (at - 1) / 2;
     }
-    world->heap[at] = event;
+    world->heap[at] = due;
 }
 
+/* Takes the earliest event out; its time becomes the present. */
 static SimEvent take(SimWorld *world)
 {
-    SimEvent top = world->heap[0];
-    SimEvent last = world->heap[--world->events];
+    SimDue top = world->heap[0];
+    SimDue last = world->heap[--world->events];
     size_t at = 0;
     for (size_t child = 1; child < world->events; child = 2 * at + 1) {
         if (child + 1 < world->events && before(&world->heap[child + 1], &world->heap[child])) {
@@ -79,7 +91,9 @@ static SimEvent take(SimWorld *world)
         at = child;
     }
     world->heap[at] = last;
-    return top;
+    world->now_us = top.t_us;
+    world->spare[world->spares++] = top.slot;
+    return world->slots[top.slot];
 }
 
 /* ---- disk --------------------------------------------------------------------------------- */
@@ -474,7 +488,6 @@ bool sim_step(SimWorld *world)
         return false;
     }
     SimEvent event = take(world);
-    world->now_us = event.t_us;
     switch (event.kind) {
     case EVENT_ARRIVES: arrives(world, &event.message); break;
     case EVENT_ACTS: acts(world, &event.message); break;

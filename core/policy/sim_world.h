@@ -88,11 +88,16 @@ typedef enum SimEventKind {
 } SimEventKind;
 
 typedef struct SimEvent {
-    int64_t t_us;
-    uint64_t order;
     SimEventKind kind;
     SimMessage message; /* of LOCAL: engine is the action's kind, ok the answer */
 } SimEvent;
+
+/* The heap orders these; what is to happen lies still in a slot: moving an event at each level
+ * would cost most of a simulation's time. */
+typedef struct SimDue {
+    int64_t t_us;
+    uint32_t order, slot;
+} SimDue;
 
 typedef struct SimCheck SimCheck;
 typedef struct SimCore SimCore;
@@ -108,9 +113,11 @@ typedef struct SimWorld {
     int64_t now_us;
     SimEngine engines[SIM_ENGINES_MAX];
     int count;
-    SimEvent *heap;
-    size_t events, heap_capacity;
-    uint64_t order;
+    SimDue *heap;
+    SimEvent *slots;
+    uint32_t *spare; /* slots that are free */
+    size_t events, heap_capacity, spares;
+    uint32_t order;
     SimEntry *log; /* entries of the ledger, in order of writing */
     size_t entries, log_capacity, synced;
     bool sync_due;
