@@ -84,6 +84,37 @@ void sort_draw(const Draw *d, const Screen *screen)
     box_close(&box);
 }
 
+/* As many as there is room for, with the chosen one among them. */
+void moments_draw(const Draw *d, const Screen *screen)
+{
+    const Model *m = screen->m;
+    char date[FORMAT_MAX];
+    char age[FORMAT_MAX];
+    char hint[64] = "Enter goes there  Esc";
+    int room = d->r.h - 4 > 1 ? d->r.h - 4 : 1;
+    int rows = m->bookmark_count < room ? m->bookmark_count : room;
+    int first = m->bookmark_cursor - rows + 1 > 0 ? m->bookmark_cursor - rows + 1 : 0;
+    Draw box = centre(d, 64, rows + 3);
+    draw_clear(&box);
+    Draw body = plain_frame(&box, "NAMED MOMENTS", "", true);
+    for (int i = 0; i < rows; i++) {
+        const Bookmark *mark = &m->bookmarks[first + i];
+        int x = draw_f(&body, 2, i, ROLE_DIM, "%s  %8s ago  ", format_date(mark->t_us, date),
+                       format_age(screen->now_us - mark->t_us, age));
+        draw_text(&body, 2 + x, i, ROLE_TEXT, mark->name);
+        if (first + i == m->bookmark_cursor) {
+            draw_flag_row(&body, i, CELL_SELECTED);
+            surface_cursor(body.surface, body.r.x, body.r.y + i);
+        }
+    }
+    if (rows < m->bookmark_count) {
+        (void)str_format(hint, sizeof hint, "%d of %d  Enter goes there  Esc",
+                         m->bookmark_cursor + 1, m->bookmark_count);
+    }
+    draw_text(&body, 2, rows, ROLE_DIM, hint);
+    box_close(&box);
+}
+
 void quit_draw(const Draw *d, const Screen *screen)
 {
     Draw box = centre(d, 64, 7);

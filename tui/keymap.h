@@ -113,7 +113,7 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_FASTER, "faster", '+', 0, 0, G_TIME, "", "in replay: twice the speed, up to 64x")       \
     X(ACT_SLOWER, "slower", '-', 0, 0, G_TIME, "", "in replay: half the speed, down to 1/4x")     \
     X(ACT_BOOKMARK, "bookmark", 'm', 0, 0, G_TIME, "", "name this moment")                        \
-    X(ACT_BOOKMARKS, "bookmarks", '\'', 0, 0, G_TIME, "", "go to the next named moment")          \
+    X(ACT_BOOKMARKS, "bookmarks", '\'', 0, 0, G_TIME, "", "list the named moments")               \
     X(ACT_PAUSE, "pause", 'P', 0, 0, G_ACT, "Pause", "pause or resume engines or the run") \
     X(ACT_UPDATE, "update", 'U', 0, 0, G_ACT, "Update",                                           \
       "committed version again; on a policy: back to it")                                         \

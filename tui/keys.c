@@ -364,18 +364,6 @@ static unsigned change_speed(Model *model, int delta)
     return MODEL_DRAW;
 }
 
-static unsigned next_bookmark(Model *model, const Snapshot *snap, int64_t now_us)
-{
-    if (model->bookmark_count == 0) {
-        model_say(model, ROLE_INFO, now_us, "no moment is named yet; m names this one");
-        return MODEL_DRAW;
-    }
-    const Bookmark *to = &model->bookmarks[model->bookmark_next % model->bookmark_count];
-    model->bookmark_next = (model->bookmark_next + 1) % model->bookmark_count;
-    model_say(model, ROLE_INFO, now_us, "at '%s'", to->name);
-    return model_seek_done(model, snap, true, to->t_us, now_us);
-}
-
 static unsigned freeze(Model *model, int64_t now_us)
 {
     if (model->live) {
@@ -436,7 +424,7 @@ static unsigned run_time(Model *model, const Snapshot *snap, Action action, int6
     case ACT_FASTER: return change_speed(model, 1);
     case ACT_SLOWER: return change_speed(model, -1);
     case ACT_BOOKMARK: return start_typing(model, MODE_BOOKMARK, "");
-    case ACT_BOOKMARKS: return next_bookmark(model, snap, now_us);
+    case ACT_BOOKMARKS: return moments_open(model, now_us);
     }
     return 0;
 }
@@ -635,7 +623,8 @@ unsigned model_wheel(Model *model, const Snapshot *snap, const Hit *hit, int del
                      int64_t now_us)
 {
     model->now_us = now_us;
-    if (model->mode == MODE_HELP || model->mode == MODE_HELP_FILTER || model->mode == MODE_SORT) {
+    if (model->mode == MODE_HELP || model->mode == MODE_HELP_FILTER || model->mode == MODE_SORT ||
+        model->mode == MODE_MOMENTS) {
         return typing_key(model, snap, delta < 0 ? TK_UP : TK_DOWN, now_us);
     }
     if (model->mode != MODE_NORMAL) {

@@ -55,6 +55,7 @@ typedef enum Mode {
     MODE_GO,
     MODE_BOOKMARK,
     MODE_SORT,
+    MODE_MOMENTS, /* the list of named moments */
     MODE_HELP,
     MODE_HELP_FILTER,
     MODE_CONFIRM,
@@ -214,7 +215,7 @@ typedef struct Model {
     int speed_shift;                       /* -2 … 6: speed is 2 to its power */
     Seek seek;
     Bookmark bookmarks[MODEL_BOOKMARKS_MAX];
-    int bookmark_count, bookmark_next;
+    int bookmark_count, bookmark_cursor;
     int shell; /* index of the user's command */
     bool observed; /* a picture was seen */
     int64_t rung; /* newest alert that the bell has rung for */
@@ -348,6 +349,7 @@ const CommandRow *note_of_alert(const Snapshot *snap, int64_t incident);
 /* Here, or by a note of another console. */
 bool model_acked(const Model *model, const Snapshot *snap, int64_t incident);
 /* typing.c */
+unsigned moments_open(Model *model, int64_t now_us);
 bool input_key(InputLine *line, int key); /* true when the line took it */
 unsigned typing_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
 const char *command_completion(const Model *model, const char *typed, int n, char *buffer,

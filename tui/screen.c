@@ -149,6 +149,7 @@ static void status_draw(const Draw *d, const Screen *screen)
         }
         break;
     case MODE_NORMAL:
+    case MODE_MOMENTS:
     case MODE_SORT:
     case MODE_HELP:
     case MODE_HELP_FILTER:
@@ -278,6 +279,7 @@ static void draw_overlay(const Draw *all, const Screen *screen)
     Draw body = draw_sub(all, 0, header->h, all->r.w, all->r.h - header->h - 2);
     switch (screen->m->mode) {
     case MODE_SORT: sort_draw(&body, screen); break;
+    case MODE_MOMENTS: moments_draw(&body, screen); break;
     case MODE_HELP:
     case MODE_HELP_FILTER: help_draw(&body, screen); break;
     case MODE_QUIT_ASK: quit_draw(&body, screen); break;

@@ -63,6 +63,7 @@ void detail_sample_draw(const Draw *d, const Screen *screen, const Detail *detai
 void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int scroll,
                         bool side);
 void help_draw(const Draw *d, const Screen *screen);
+void moments_draw(const Draw *d, const Screen *screen);
 void sort_draw(const Draw *d, const Screen *screen);
 void confirm_draw(const Draw *d, const Screen *screen);
 /* The box in lines of words, for --plain. */

@@ -364,7 +364,8 @@ static unsigned bookmark_key(Model *model, int key, int64_t now_us)
     mark->t_us = model_time(model, now_us);
     (void)str_format(mark->name, sizeof mark->name, "%.*s", (int)sizeof mark->name - 1,
                      model->input.n ? model->input.text : "unnamed");
-    model_say(model, ROLE_INFO, now_us, "named '%s'; ' comes back here", mark->name);
+    model->bookmark_cursor = model->bookmark_count - 1;
+    model_say(model, ROLE_INFO, now_us, "named '%s'; ' lists the named ones", mark->name);
     return leave(model) | MODEL_MARKS;
 }
 
@@ -397,6 +398,34 @@ static unsigned sort_key_pressed(Model *model, const Snapshot *snap, int key)
         return leave(model);
     }
     model_lists(model, snap);
+    return MODEL_DRAW;
+}
+
+unsigned moments_open(Model *model, int64_t now_us)
+{
+    if (model->bookmark_count == 0) {
+        model_say(model, ROLE_INFO, now_us, "no moment is named yet; m names this one");
+        return MODEL_DRAW;
+    }
+    model->mode = MODE_MOMENTS;
+    return MODEL_DRAW;
+}
+
+static unsigned moments_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
+{
+    int count = model->bookmark_count;
+    if (key == 'j' || key == TK_DOWN || key == '\'') {
+        model->bookmark_cursor = (model->bookmark_cursor + 1) % count;
+    } else if (key == 'k' || key == TK_UP) {
+        model->bookmark_cursor = (model->bookmark_cursor + count - 1) % count;
+    } else if (key == TK_ENTER) {
+        const Bookmark *to = &model->bookmarks[model->bookmark_cursor];
+        model->mode = MODE_NORMAL;
+        model_say(model, ROLE_INFO, now_us, "at '%s'", to->name);
+        return model_seek_done(model, snap, true, to->t_us, now_us);
+    } else {
+        return leave(model);
+    }
     return MODEL_DRAW;
 }
 
@@ -485,6 +514,7 @@ unsigned typing_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
     case MODE_GO: return go_key(model, snap, key, now_us);
     case MODE_BOOKMARK: return bookmark_key(model, key, now_us);
     case MODE_SORT: return sort_key_pressed(model, snap, key);
+    case MODE_MOMENTS: return moments_key(model, snap, key, now_us);
     case MODE_HELP:
     case MODE_HELP_FILTER: return help_key(model, snap, key, now_us);
     case MODE_QUIT_ASK: return quit_key(model, key);

@@ -276,7 +276,7 @@ static void test_events(void)
     CHECK_I64(list.total, 50);
     list = view_events(view, AT(99), 50, 0, "nothing like it", arena);
     CHECK_I64(list.count, 0);
-    for (int i = 0; i < VIEW_EVENTS_COUNTED; i++) { /* many: the newest are counted, and it says so */
+    for (int i = 0; i < VIEW_EVENTS_COUNTED; i++) { /* the newest are counted, and it says so */
         EventFact event = {.t_us = AT(200) + i, .source = "rollout", .text = "a turn",
                            .severity = i == 0 ? SEVERITY_CRIT : SEVERITY_INFO};
         store_put_event(store, &event);

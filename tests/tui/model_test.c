@@ -623,6 +623,50 @@ static void time_moves(void)
     model_free(model);
 }
 
+static bool on_screen(const Model *model, int w, int h, const char *words)
+{
+    Surface *surface = surface_new(w, h, false);
+    Text text;
+    text_init(&text, 1 << 20);
+    screen_draw(model, &s, now, surface);
+    surface_dump_text(surface, &text);
+    bool found = strstr(text_c(&text), words) != NULL;
+    text_free(&text);
+    surface_free(surface);
+    return found;
+}
+
+/* ' lists what m named; Enter goes there; more than fit are counted. */
+static void named_moments(void)
+{
+    Model *model = fresh(false, false);
+    (void)press(model, "'");
+    CHECK_I64(model->mode, MODE_NORMAL);
+    CHECK(strstr(model->message, "m names this one") != NULL);
+    int64_t first = now;
+    (void)press(model, "mfirst\n");
+    first = model->bookmarks[0].t_us;
+    now += S(30);
+    (void)press(model, "msecond\n'");
+    CHECK_I64(model->mode, MODE_MOMENTS);
+    CHECK(on_screen(model, 80, 24, "NAMED MOMENTS"));
+    CHECK(on_screen(model, 80, 24, "first"));
+    (void)press(model, "k\n");
+    CHECK_I64(model->mode, MODE_NORMAL);
+    CHECK_I64(model_time(model, now), first < s.run.last_us ? first : s.run.last_us);
+    CHECK_STR(model->message, "at 'first'");
+    (void)press(model, "'\x1b");
+    CHECK_I64(model->mode, MODE_NORMAL);
+    for (int i = model->bookmark_count; i < MODEL_BOOKMARKS_MAX; i++) {
+        model->bookmarks[model->bookmark_count++] = (Bookmark){now, "more"};
+    }
+    (void)press(model, "''");
+    CHECK(on_screen(model, 60, 16, "2 of 32"));
+    (void)press(model, "kkk");
+    CHECK(on_screen(model, 60, 16, "31 of 32"));
+    model_free(model);
+}
+
 static void quitting(void)
 {
     Model *model = fresh(true, false);
@@ -753,6 +797,7 @@ int main(void)
     RUN(back_to_a_version);
     RUN(refusals_say_why);
     RUN(time_moves);
+    RUN(named_moments);
     RUN(quitting);
     RUN(keys_that_need_the_picture);
     RUN(random_walk);
