@@ -159,7 +159,7 @@ static void until_tokens(int port)
         }
         clock_sleep_us(2000);
     }
-    CHECK(!"all samples come to run");
+    test_result(false, __FILE__, __LINE__, "all samples come to run");
 }
 
 static void check_mode(int port, const char *mode, const char *other)
