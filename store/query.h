@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-/* topic: steps engines policies samples commands events probes txns groups metrics incidents
- * children. ERR_ARG names the nearest topic. Output is complete or a Fault is given; a reader
+/* topic: steps engines policies samples commands events probes txns groups metrics
+ * rollups incidents  * children. ERR_ARG names the nearest topic. Output is complete or a Fault is given; a reader
  * that closes the pipe early is not an error. */
 Err query_topic(const char *path, const char *topic, bool json, FILE *out, Fault *fault);
 /* A single read-only statement; anything that would write is refused by name. */

@@ -88,6 +88,11 @@ static const Topic topics[] = {
      "SELECT step, " TEXT_OF("m.name") " AS name, value, t_us, " ENGINE_NAME("m.engine")
      " AS engine FROM metric m",
      " ORDER BY m.metric_id"},
+    {"rollups",
+     "SELECT span_s, start_s * 1000000 AS start_us, " TEXT_OF("r.series") " AS series,"
+     " CASE r.engine WHEN -1 THEN 'all' WHEN 0 THEN 'frontend' ELSE " ENGINE_NAME("r.engine")
+     " END AS engine, step, count, min, mean, max FROM rollup r",
+     " ORDER BY r.span_s, r.start_s, r.series, r.engine"},
     {"incidents",
      "SELECT incident_id AS incident, onset_us, ended_us, class, "
      WORD("severity", "incident.severity") " AS severity, " ENGINE_NAME("incident.engine")

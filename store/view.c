@@ -255,26 +255,6 @@ Val view_rolled(View *view, RollProbe series, int64_t engine, int64_t t_us)
     return stat.count > 0 ? val_of(stat.mean, t_us) : val_none();
 }
 
-bool view_series(View *view, const char *name, int64_t engine, int64_t from_us, int64_t to_us,
-                 SeriesView *out)
-{
-    RollRead what = {.engine = engine};
-    Stat stat = {0};
-    int64_t last_us = 0;
-    view_begin(view, from_us);
-    db_last_us(&view->db, INT64_MAX, &last_us, &view->fault);
-    what.last_s = last_us / SECOND_US;
-    if (view_good(view)) {
-        rollup_series(&view->db, name, &what.series, &view->fault);
-    }
-    if (view_good(view) && what.series >= 0) {
-        rollup_read(&view->db, &what, from_us / SECOND_US, to_us / SECOND_US, &stat, &view->fault);
-    }
-    view_end(view);
-    *out = (SeriesView){stat.count, stat.min, stat.mean, stat.max};
-    return view_good(view) && stat.count > 0;
-}
-
 static int by_start(const void *a, const void *b)
 {
     const DamageRow *x = a;

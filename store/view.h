@@ -281,15 +281,6 @@ typedef struct StripCell { /* one cell of the scrub strip */
     bool trimmed;    /* only minutes or hours are left of it */
     Val tokens_min, tokens_max; /* of ten-second spells; unknown in cells below a minute */
 } StripCell;
-/* One series of one engine (0: the frontend, -1: all of them together) over [from, to): what the
- * roll-ups know. `name` as in docs/log.md, table rollup. False: nothing is known. */
-typedef struct SeriesView {
-    int64_t count;
-    double min, mean, max;
-} SeriesView;
-bool view_series(View *view, const char *name, int64_t engine, int64_t from_us, int64_t to_us,
-                 SeriesView *out);
-
 /* Damage: what a salvage could not save, and what this view met so far. */
 typedef struct DamageRow {
     int64_t from_us, to_us; /* 0: unknown */

@@ -44,7 +44,6 @@ static void ask_all(View *view, double t, Arena *arena)
     RunView run;
     HeaderView header;
     SampleView sample;
-    SeriesView series;
     TxnRow txn;
     EngineSpan *spans;
     CurvePoint *curve;
@@ -77,7 +76,6 @@ static void ask_all(View *view, double t, Arena *arena)
     ASK(view_curve(view, "train/pg_loss", AT(t), 10, arena, &curve));
     ASK(view_child_lines(view, "trainer", AT(t), 10, arena, &lines));
     ASK(view_probes(view, 1, AT(t), 10, arena, &probes));
-    ASK(view_series(view, "probe/running", 1, AT(0), AT(t), &series));
     ASK(view_damage(view, 10, arena, &damage));
     for (int mark = MARK_STEP; mark <= MARK_PROBE; mark++) {
         ASK(view_seek(view, (ViewMark)mark, AT(t), -1, &at));
