@@ -112,6 +112,7 @@ static void enter(Txn *txn, TxnPhase phase, int64_t now_us)
     }
     txn->awaited_global = 0;
     txn->done_before = 0;
+    txn->retries = false;
 }
 
 static void start_verify(Txn *txn, Member *member)
@@ -558,8 +559,8 @@ static void verify_part(Member *member, VerifyPart part, const TxnAnswer *answer
 }
 
 /* A call that may be repeated: again after a growing pause, until its tries are used up. */
-static void retry_or_fail(Member *member, int64_t first_us, int tries, const char *what,
-                          const char *detail, int64_t now_us)
+static void retry_or_fail(Txn *txn, Member *member, int64_t first_us, int tries,
+                          const char *what, const char *detail, int64_t now_us)
 {
     if (++member->tries >= tries) {
         fail_member(member, what, detail);
@@ -569,7 +570,7 @@ static void retry_or_fail(Member *member, int64_t first_us, int tries, const cha
     for (int i = 1; i < member->tries && wait < SECOND_US; i++) {
         wait *= 2;
     }
-    member->retrying = true;
+    txn->retries = member->retrying = true;
     member->due_us = now_us + (wait < SECOND_US ? wait : SECOND_US);
 }
 
@@ -603,15 +604,15 @@ static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int
         if (answer->ok || (answer->kind == TXN_ACT_FLUSH && TXN_PLANTED(PLANTED_NO_FLUSH))) {
             member->done = true;
         } else if (answer->kind == TXN_ACT_PAUSE) {
-            retry_or_fail(member, AGAIN_US, PAUSE_TRIES, "pause failed", answer->detail,
+            retry_or_fail(txn, member, AGAIN_US, PAUSE_TRIES, "pause failed", answer->detail,
                           now_us);
         } else if (answer->kind == TXN_ACT_FLUSH) {
             int tries = txn->config.flush_retries > 0 ? txn->config.flush_retries : FLUSH_TRIES;
-            retry_or_fail(member, FLUSH_AGAIN_US, tries, "cache flush refused", answer->detail,
-                          now_us);
+            retry_or_fail(txn, member, FLUSH_AGAIN_US, tries, "cache flush refused",
+                          answer->detail, now_us);
         } else if (answer->kind == TXN_ACT_CONTINUE) {
-            retry_or_fail(member, AGAIN_US, CONTINUE_TRIES, "continue failed", answer->detail,
-                          now_us);
+            retry_or_fail(txn, member, AGAIN_US, CONTINUE_TRIES, "continue failed",
+                          answer->detail, now_us);
         } else {
             fail_member(member, "update failed", answer->detail);
         }
@@ -724,7 +725,7 @@ void txn_tick(Txn *txn, int64_t now_us)
         }
         return;
     }
-    for (int i = 0; i < txn->count; i++) {
+    for (int i = 0; i < txn->count && txn->retries; i++) {
         Member *member = &txn->members[i];
         if (member_active(member) && member->retrying && now_us >= member->due_us) {
             member->retrying = false;
@@ -745,7 +746,7 @@ int64_t txn_next_due_us(const Txn *txn)
         return txn->decide_again_us;
     }
     int64_t due = txn->deadline_us;
-    for (int i = 0; i < txn->count; i++) {
+    for (int i = 0; i < txn->count && txn->retries; i++) {
         const Member *member = &txn->members[i];
         if (member_active(member) && member->retrying && (due == 0 || member->due_us < due)) {
             due = member->due_us;

@@ -50,6 +50,7 @@ struct Txn {
     int count;
     int *at, engines; /* at[engine] - 1: its member; 0: none. Engines below `engines` */
     int done_before;  /* members before it are done with the present phase */
+    bool retries;     /* in the present phase somebody waits, or has waited, for due_us */
     TxnPhase phase;
     bool rolling_back;   /* the decision was roll-back: the version wanted is from_version */
     bool begun, over, committed;
