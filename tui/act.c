@@ -246,23 +246,36 @@ static bool take_target(Confirm *confirm, const EngineRow *row)
     return true;
 }
 
+static void take_sample(Confirm *confirm, int64_t sample)
+{
+    Target *target = &confirm->targets[confirm->count++];
+    *target = (Target){.sample = sample};
+    (void)str_format(target->name, sizeof target->name, "sample %lld", (long long)sample);
+}
+
+/* The marked ones in the list of samples, else the one under the cursor. */
+static const char *collect_samples(const Model *model, const Snapshot *snap, Confirm *confirm)
+{
+    bool marked = model->focus == PANE_TAIL && model->depth == 0;
+    for (int i = 0; i < model->marked_samples && marked; i++) {
+        take_sample(confirm, model->marked_sample[i]);
+    }
+    int64_t sample = confirm->count > 0 ? 0 : model_sample(model, snap);
+    if (sample > 0) {
+        take_sample(confirm, sample);
+    }
+    return confirm->count > 0 ? NULL : "put the cursor on a sample first: 2, or Enter on a step";
+}
+
 static const char *collect(Model *model, const Snapshot *snap, Confirm *confirm)
 {
     if (confirm->verb == VERB_ABORT) {
-        int64_t sample = model_sample(model, snap);
-        if (sample <= 0) {
-            return "put the cursor on a sample first: 2, or Enter on a step";
-        }
-        confirm->targets[0] = (Target){.sample = sample};
-        (void)str_format(confirm->targets[0].name, sizeof confirm->targets[0].name, "sample %lld",
-                         (long long)sample);
-        confirm->count = 1;
-        return NULL;
+        return collect_samples(model, snap, confirm);
     }
-    if (model_mark_count(model) > 0) {
+    if (mark_count(model, PANE_ENGINES) > 0) {
         for (size_t i = 0; i < snap->engines.count; i++) {
             const EngineRow *row = &snap->engines.rows[i];
-            if (model_marked(model, row->engine) && !take_target(confirm, row)) {
+            if (mark_has(model, PANE_ENGINES, row->engine) && !take_target(confirm, row)) {
                 return "more than 64 engines are marked; mark fewer";
             }
         }

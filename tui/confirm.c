@@ -218,7 +218,8 @@ void confirm_draw(const Draw *d, const Screen *screen)
     Draw box = draw_sub(d, (d->r.w - w) / 2, (d->r.h - h) / 2, w, h);
     draw_clear(&box);
     (void)str_format(title, sizeof title, "%s %s", verb_word(confirm->verb),
-                     object_of(confirm, "the marked engines", text));
+                     object_of(confirm, confirm->verb == VERB_ABORT ? "the marked samples"
+                                                             : "the marked engines", text));
     (void)str_format(level, sizeof level, "level %d", confirm->level);
     Draw body = plain_frame(&box, title, level, true);
     int y = 0;

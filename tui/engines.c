@@ -259,7 +259,7 @@ static void draw_row(const Draw *d, int y, const Screen *screen, const EngineRow
 {
     char text[FORMAT_MAX];
     char why[256];
-    bool marked = model_marked(screen->m, row->engine);
+    bool marked = mark_has(screen->m, PANE_ENGINES, row->engine);
     int x = PREFIX;
     draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
     draw_text(d, 1, y, ROLE_MARKED, marked ? "*" : "");

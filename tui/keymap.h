@@ -92,9 +92,9 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_SORT_PREV, "sort-left", '<', 0, 0, G_FIND, "", "sort by the column to the left")        \
     X(ACT_SORT_NEXT, "sort-right", '>', 0, 0, G_FIND, "", "sort by the column to the right")      \
     X(ACT_SORT_INVERT, "sort-invert", 'I', 0, 0, G_FIND, "", "turn the order round")              \
-    X(ACT_MARK, "mark", ' ', 0, 0, G_FIND, "Mark", "mark the engine; actions take all marked")    \
+    X(ACT_MARK, "mark", ' ', 0, 0, G_FIND, "Mark", "mark engine or sample; actions take all")     \
     X(ACT_MARK_RANGE, "mark-range", 'v', 0, 0, G_FIND, "", "mark from the last mark to here")      \
-    X(ACT_MARK_ALL, "mark-all", '*', 0, 0, G_FIND, "", "mark all engines shown, or none")         \
+    X(ACT_MARK_ALL, "mark-all", '*', 0, 0, G_FIND, "", "mark all rows shown, or none")            \
     X(ACT_STEP_PREV, "step-back", '[', 'T', 0, G_TIME, "Step", "to the start of the step before") \
     X(ACT_STEP_NEXT, "step-on", ']', 't', 0, G_TIME, "", "to the start of the next step")         \
     X(ACT_ALERT_PREV, "alert-back", '{', 0, 0, G_TIME, "Alert", "to the alert before")            \
@@ -119,7 +119,7 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
       "committed version again; on a policy: back to it")                                         \
     X(ACT_RESTART, "restart", 'R', 0, 0, G_ACT, "Restart", "restart engines")                     \
     X(ACT_CORDON, "cordon", 'C', 0, 0, G_ACT, "Cordon", "finish what runs, take no more")         \
-    X(ACT_ABORT, "abort", 'X', 0, 0, G_ACT, "Abort", "abort the sample under the cursor")         \
+    X(ACT_ABORT, "abort", 'X', 0, 0, G_ACT, "Abort", "abort the sample, or the marked ones")      \
     X(ACT_UNDO, "undo", 'u', 0, 0, G_OTHER, "Undo", "undo the last pause or cordon, asks") \
     X(ACT_COMMAND, "command", ':', 0, 0, G_OTHER, "Command", "any of these by name, Tab completes")\
     X(ACT_HELP, "help", '?', TK_F1, 0, G_OTHER, "Help", "this list; / filters, Enter does it") \

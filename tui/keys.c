@@ -110,10 +110,7 @@ static unsigned back(Model *model, const Snapshot *snap)
         free_cursor(model);
         return MODEL_DRAW;
     }
-    if (model_mark_count(model) > 0) {
-        for (int i = 0; i < model->order_count; i++) {
-            model->order[i].marked = false;
-        }
+    if (mark_none(model)) {
         return MODEL_DRAW;
     }
     if (model->zoom) {
@@ -205,75 +202,6 @@ static unsigned next_match(Model *model, const Snapshot *snap, int dir, int64_t 
                   model->search);
     } else {
         model_say(model, ROLE_INFO, now_us, "no row here needs attention");
-    }
-    return MODEL_DRAW;
-}
-
-/* All rows between the cursor and the nearest mark above or below it. */
-static unsigned mark_range(Model *model, const Snapshot *snap)
-{
-    int count = model->shown_count[PANE_ENGINES];
-    int place = model_place(model, snap, PANE_ENGINES);
-    int from = -1;
-    for (int n = 1; n < count && from < 0 && place >= 0; n++) {
-        for (int dir = -1; dir <= 1; dir += 2) {
-            int at = place + dir * n;
-            bool inside = at >= 0 && at < count && from < 0;
-            int64_t engine =
-                inside ? model_row_id(snap, PANE_ENGINES, model->shown[PANE_ENGINES][at]) : -1;
-            from = inside && model_marked(model, engine) ? at : from;
-        }
-    }
-    int first = from < 0 || from > place ? place : from;
-    int last = from > place ? from : place;
-    for (int i = first; i <= last && i >= 0; i++) {
-        RowOrder *order = model_order_find(
-            model, model_row_id(snap, PANE_ENGINES, model->shown[PANE_ENGINES][i]));
-        if (order) {
-            order->marked = true;
-        }
-    }
-    return MODEL_DRAW;
-}
-
-/* A folded group is marked as a whole, but only what its filter lets through. */
-static void mark_row(Model *model, const Snapshot *snap, RowOrder *order)
-{
-    const GroupLine *group = group_at(model, model_place(model, snap, PANE_ENGINES));
-    bool set = !order->marked;
-    order->marked = set;
-    for (size_t i = 0; group && group->folded && i < snap->engines.count; i++) {
-        const EngineRow *row = &snap->engines.rows[i];
-        RowOrder *other = model_order_find(model, row->engine);
-        if (other && group_holds(model, snap, group, row) &&
-            model_row_matches(snap, PANE_ENGINES, (int)i, model->filter[PANE_ENGINES])) {
-            other->marked = set;
-        }
-    }
-}
-
-static unsigned mark(Model *model, const Snapshot *snap, bool all, int64_t now_us)
-{
-    if (model->focus != PANE_ENGINES) {
-        model_say(model, ROLE_INFO, now_us, "marks are for engines: 1 goes there");
-        return MODEL_DRAW;
-    }
-    if (!all) {
-        const EngineRow *row = model_engine(model, snap);
-        RowOrder *order = row ? model_order_find(model, row->engine) : NULL;
-        if (order) {
-            mark_row(model, snap, order);
-            model_move(model, snap, PANE_ENGINES, 1);
-        }
-        return MODEL_DRAW;
-    }
-    bool set = model_mark_count(model) == 0;
-    for (int i = 0; i < model->shown_count[PANE_ENGINES]; i++) {
-        int64_t engine = model_row_id(snap, PANE_ENGINES, model->shown[PANE_ENGINES][i]);
-        RowOrder *order = model_order_find(model, engine);
-        if (order) {
-            order->marked = set;
-        }
     }
     return MODEL_DRAW;
 }
@@ -462,11 +390,9 @@ static unsigned run_find(Model *model, const Snapshot *snap, Action action, int6
         model->inverted[model->focus] = !model->inverted[model->focus];
         model_lists(model, snap);
         return MODEL_DRAW;
-    case ACT_MARK: return mark(model, snap, false, now_us);
-    case ACT_MARK_RANGE:
-        return model->focus == PANE_ENGINES ? mark_range(model, snap)
-                                            : mark(model, snap, false, now_us);
-    case ACT_MARK_ALL: return mark(model, snap, true, now_us);
+    case ACT_MARK: return mark_row(model, snap, now_us);
+    case ACT_MARK_RANGE: return mark_range(model, snap, now_us);
+    case ACT_MARK_ALL: return mark_all(model, snap, now_us);
     }
     return 0;
 }

@@ -180,21 +180,6 @@ RowOrder *model_order_find(Model *model, int64_t engine)
     return found ? &model->order[found - model->order] : NULL;
 }
 
-bool model_marked(const Model *model, int64_t engine)
-{
-    const RowOrder *found = model_order_of(model, engine);
-    return found && found->marked;
-}
-
-int model_mark_count(const Model *model)
-{
-    int count = 0;
-    for (int i = 0; i < model->order_count; i++) {
-        count += model->order[i].marked ? 1 : 0;
-    }
-    return count;
-}
-
 /* Severity counts for the order only after it has been different for three snapshots, so that
  * rows do not swap because of noise. In replay every moment stands for itself. */
 void model_order(Model *model, const Snapshot *snap)

@@ -146,6 +146,7 @@ unsigned model_observe(Model *model, const Snapshot *snap, int64_t now_us)
     model->now_us = now_us;
     model->ended = snap->ready && snap->run.first_us > 0 && !snap->run.core_alive;
     model_order(model, snap);
+    mark_observe(model, snap);
     model_lists(model, snap);
     return MODEL_DRAW | ring(model, snap) | act_observe(model, snap, now_us);
 }

@@ -209,6 +209,8 @@ typedef struct Model {
     int group_count;
     RowOrder order[MODEL_ENGINES_MAX];
     int order_count;
+    int64_t marked_sample[MODEL_TARGETS_MAX];
+    int marked_samples;
     /* time */
     bool live, playing, frozen;
     int64_t t_us, frozen_us, played_at_us; /* wall time of the last advance while playing */
@@ -290,9 +292,15 @@ int64_t model_sample(const Model *model, const Snapshot *snap); /* under the cur
 RowOrder *model_order_find(Model *model, int64_t engine);
 const RowOrder *model_order_of(const Model *model, int64_t engine);
 bool model_row_matches(const Snapshot *snap, Pane pane, int index, const char *filter);
-bool model_marked(const Model *model, int64_t engine);
-int model_mark_count(const Model *model);
 void model_order(Model *model, const Snapshot *snap);
+/* marks.c: engines by engine, samples by sample */
+bool mark_has(const Model *model, Pane pane, int64_t id);
+int mark_count(const Model *model, Pane pane);
+bool mark_none(Model *model); /* false: there was none */
+void mark_observe(Model *model, const Snapshot *snap); /* drops samples no longer in flight */
+unsigned mark_row(Model *model, const Snapshot *snap, int64_t now_us);
+unsigned mark_range(Model *model, const Snapshot *snap, int64_t now_us);
+unsigned mark_all(Model *model, const Snapshot *snap, int64_t now_us);
 /* sort.c */
 int sort_count(Pane pane);
 const char *sort_name(Pane pane, int sort);

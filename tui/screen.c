@@ -76,8 +76,14 @@ static void draw_facts(const Draw *d, const Screen *screen)
                 m->inverted[m->focus] ? " inverted" : "");
     segment_add(&line, 0, filter[0] ? ROLE_CONFIRM : ROLE_TEXT, "filter: %s",
                 filter[0] ? filter : "none");
-    segment_add(&line, 1, model_mark_count(m) ? ROLE_CONFIRM : ROLE_TEXT, "marked: %d",
-                model_mark_count(m));
+    int engines = mark_count(m, PANE_ENGINES);
+    int samples = mark_count(m, PANE_TAIL);
+    if (samples > 0) {
+        segment_add(&line, 1, ROLE_CONFIRM, "marked samples: %d", samples);
+    }
+    if (samples == 0 || engines > 0) {
+        segment_add(&line, 1, engines ? ROLE_CONFIRM : ROLE_TEXT, "marked: %d", engines);
+    }
     if (m->search[0]) {
         segment_add(&line, 1, ROLE_MATCH, "search: %s", m->search);
     }

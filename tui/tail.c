@@ -137,6 +137,7 @@ static void draw_row(const Draw *d, int y, const Screen *screen, const TailRow *
     Role role = tail_why(screen->s, row, why, sizeof why);
     int x = draw_cells(d, y, screen->s, row);
     draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
+    draw_text(d, 1, y, ROLE_MARKED, mark_has(screen->m, PANE_TAIL, row->sample) ? "*" : "");
     if (d->r.w < 70 && row->eval) {
         x += draw_text(d, x, y, ROLE_PROGRESS, why[0] ? "eval, " : "eval");
     }

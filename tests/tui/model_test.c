@@ -97,13 +97,62 @@ static void marks(void)
 {
     Model *model = fresh(false, false);
     (void)press(model, " jjv");
-    CHECK_I64(model_mark_count(model), 4); /* the first row, and from it to the fourth */
+    CHECK_I64(mark_count(model, PANE_ENGINES), 4); /* the first row, and from it to the fourth */
     (void)press(model, "*");
-    CHECK_I64(model_mark_count(model), 0);
+    CHECK_I64(mark_count(model, PANE_ENGINES), 0);
     (void)press(model, "*");
-    CHECK_I64(model_mark_count(model), 16);
+    CHECK_I64(mark_count(model, PANE_ENGINES), 16);
     (void)press(model, "\x1b");
-    CHECK_I64(model_mark_count(model), 0);
+    CHECK_I64(mark_count(model, PANE_ENGINES), 0);
+    model_free(model);
+}
+
+static bool on_screen(const Model *model, int w, int h, const char *words)
+{
+    Surface *surface = surface_new(w, h, false);
+    Text text;
+    text_init(&text, 1 << 20);
+    screen_draw(model, &s, now, surface);
+    surface_dump_text(surface, &text);
+    bool found = strstr(text_c(&text), words) != NULL;
+    text_free(&text);
+    surface_free(surface);
+    return found;
+}
+
+/* Samples are marked like engines; all marked ones are aborted by one box of level 2. */
+static void marked_samples(void)
+{
+    Model *model = fresh(true, false);
+    int64_t first = s.tail.rows[0].sample;
+    (void)press(model, "2 jv");
+    CHECK_I64(mark_count(model, PANE_TAIL), 3);
+    CHECK(mark_has(model, PANE_TAIL, first));
+    CHECK_I64(mark_count(model, PANE_ENGINES), 0);
+    CHECK(on_screen(model, 80, 24, "marked samples: 3"));
+    (void)press(model, "X");
+    CHECK_I64(model->mode, MODE_CONFIRM);
+    CHECK_I64(model->confirm.level, 2);
+    CHECK_STR(model->confirm.want, "3");
+    CHECK(on_screen(model, 80, 24, "abort the marked samples"));
+    (void)press(model, "3");
+    CHECK_I64(sent(model), 3);
+    cJSON *json = NULL;
+    CHECK(json_parse(str_from(act_json(model)), 4096, "outbox", &json, NULL) == ERR_OK);
+    CHECK_STR(json_string(json, "cmd", ""), "abort");
+    CHECK_I64(json_i64(json_get(json, "target"), "sample", 0), first);
+    cJSON_Delete(json);
+    memmove(s.tail.rows, s.tail.rows + 1, (s.tail.count - 1) * sizeof s.tail.rows[0]);
+    s.tail.count--; /* it is no longer in flight: its mark goes */
+    (void)model_observe(model, &s, now);
+    CHECK_I64(mark_count(model, PANE_TAIL), 2);
+    (void)press(model, "\x1b");
+    CHECK_I64(mark_count(model, PANE_TAIL), 0);
+    (void)press(model, "*");
+    CHECK_I64(mark_count(model, PANE_TAIL), model->shown_count[PANE_TAIL]);
+    (void)press(model, "*4 ");
+    CHECK_I64(mark_count(model, PANE_TAIL), 0);
+    CHECK(strstr(model->message, "engines (1) and samples (2)") != NULL);
     model_free(model);
 }
 
@@ -171,7 +220,7 @@ static void groups_fold(void)
     (void)press(model, "R"); /* nobody acts on what is not seen */
     CHECK(strstr(model->message, "folded group") != NULL);
     (void)press(model, " ");
-    CHECK_I64(model_mark_count(model), 6);
+    CHECK_I64(mark_count(model, PANE_ENGINES), 6);
     (void)press(model, "U");
     CHECK_I64(model->confirm.count, 6);
     (void)press(model, "\x1b+");
@@ -623,19 +672,6 @@ static void time_moves(void)
     model_free(model);
 }
 
-static bool on_screen(const Model *model, int w, int h, const char *words)
-{
-    Surface *surface = surface_new(w, h, false);
-    Text text;
-    text_init(&text, 1 << 20);
-    screen_draw(model, &s, now, surface);
-    surface_dump_text(surface, &text);
-    bool found = strstr(text_c(&text), words) != NULL;
-    text_free(&text);
-    surface_free(surface);
-    return found;
-}
-
 /* ' lists what m named; Enter goes there; more than fit are counted. */
 static void named_moments(void)
 {
@@ -778,6 +814,7 @@ int main(void)
     RUN(cursor_follows_the_engine);
     RUN(filters_and_sorts);
     RUN(marks);
+    RUN(marked_samples);
     RUN(searches);
     RUN(every_table_sorts);
     RUN(groups_fold);
