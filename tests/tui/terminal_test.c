@@ -335,6 +335,19 @@ static void got_nothing(const char *what)
     pthread_mutex_unlock(&core.lock);
 }
 
+/* Waits until the last request holds it. */
+static bool got(const char *what)
+{
+    bool found = false;
+    for (int i = 0; i < 6000 && !found; i++) {
+        pthread_mutex_lock(&core.lock);
+        found = strstr(core.got, what) != NULL;
+        pthread_mutex_unlock(&core.lock);
+        clock_sleep_us(found ? 0 : 10000);
+    }
+    return found;
+}
+
 static void plain_lines(void)
 {
     pthread_mutex_lock(&core.lock);
@@ -351,7 +364,7 @@ static void plain_lines(void)
     type(&child, "restart eng-02\n02\n"); /* the word came before the question */
     CHECK(expect(&child, "type 02 to restart"));
     CHECK(expect(&child, "typed before the question"));
-    got_nothing("restart");
+    got_nothing("\"cmd\":\"restart\"");
     type(&child, "restart eng-02 reason memory errors\n");
     CHECK(expect(&child, "restart eng-02, level 2"));
     CHECK(expect(&child, "calls: SIGTERM, start, update"));
@@ -359,7 +372,8 @@ static void plain_lines(void)
     clock_sleep_us(400000);
     type(&child, "0\n");
     CHECK(expect(&child, "cancelled"));
-    got_nothing("restart");
+    CHECK(got("cancelled in the box: restart eng-02 (Esc), reason: memory errors"));
+    got_nothing("\"cmd\":\"restart\"");
     type(&child, "restart eng-02 reason memory errors\n");
     CHECK(expect(&child, "type 02 to restart"));
     clock_sleep_us(400000);
@@ -371,6 +385,8 @@ static void plain_lines(void)
     CHECK(strstr(core.got, "\"target\":{\"engine\":\"eng-02\"}") != NULL);
     CHECK(strstr(core.got, "\"reason\":\"memory errors\"") != NULL);
     pthread_mutex_unlock(&core.lock);
+    type(&child, "note a look at eng-02\n");
+    CHECK(got("\"cmd\":\"note\",\"reason\":\"a look at eng-02\""));
     type(&child, "stop\n");
     CHECK(expect(&child, ":arm 5m"));
     type(&child, "nonsense\n");
