@@ -37,11 +37,13 @@ typedef struct EngineAnswer {
     int64_t took_us;
     bool fresh;              /* on a new connection: another process may listen there now */
     char outcome[32];        /* "ok", HttpEnd name, "http NNN", "bad reply", "refused by engine" */
-    int64_t weight_version;  /* MODEL_INFO, UPDATE: as reported; -1 not a number or absent */
+    int64_t weight_version;  /* MODEL_INFO, UPDATE, CHECKSUM (only our engines say it there): as
+                                reported; -1 not a number or absent */
     char text[128];          /* CHECKSUM: digest; SERVER_INFO: identity "pid/start"; else message */
     float logprobs[ENGINE_CANARY_MAX]; /* SCORE: of ids[1..]; count in logprob_count */
     int logprob_count;
-    bool paused;             /* SERVER_INFO: it says so; only our engines can */
+    bool known_paused;       /* CONTINUE: it says whether it is paused; only our engines can */
+    bool paused;             /* SERVER_INFO, CONTINUE: it says so */
     int differ;              /* SERVER_INFO: settings that the engine does not run with … */
     char differs[256];       /* … in words */
     bool known_running, known_tokens; /* LOADS and METRICS: which figures came */

@@ -105,6 +105,8 @@ static void parse_says_so(const cJSON *tree, const char *where, EngineAnswer *a)
         bad_reply(a, where, "the reply says neither success nor failure");
     } else {
         a->weight_version = version_in_message(message);
+        a->known_paused = json_get(tree, "paused") != NULL;
+        a->paused = json_bool(tree, "paused", false);
         ok(a);
     }
 }
@@ -162,6 +164,7 @@ static void parse_checksum(const cJSON *tree, const char *where, EngineAnswer *a
     if (!a->err && (!digest || !digest[0] || strlen(digest) >= sizeof a->text)) {
         bad_reply(a, where, "no per_engine_checksum in it");
     } else if (!a->err) {
+        a->weight_version = version_of(tree, "weight_version");
         keep_text(a, digest);
     }
 }

@@ -631,7 +631,8 @@ static void note_control(Slot *slot, const ControlCtx *ctx, const EngineAnswer *
         slot->retract_paused = false;
     } else if (ctx->kind == ENGINE_MODEL_INFO && !a->err) {
         slot->probe.reported_version = a->weight_version;
-    } else if (ctx->kind == ENGINE_UPDATE_DISK && !a->err && a->weight_version >= 0) {
+    } else if ((ctx->kind == ENGINE_UPDATE_DISK || ctx->kind == ENGINE_CHECKSUM) && !a->err &&
+               a->weight_version >= 0) {
         slot->probe.reported_version = a->weight_version;
     }
 }

@@ -257,8 +257,31 @@ static void engine_answered(const EngineAnswer *a, void *user)
     free(call);
 }
 
+/* An engine of ours says its version along with its checksum: one call answers two actions. Where
+ * it did not, the version is asked for by itself. */
+static void call_engine(SyncJob *job, const TxnAction *action);
+
+static void checksum_answered(const EngineAnswer *a, void *user)
+{
+    SyncCall *call = user;
+    SyncJob *job = call->job;
+    const TxnAction asked = call->version_asked;
+    if (a->err != ERR_OK || a->weight_version < 0) {
+        if (!job->over) {
+            call_engine(job, &asked);
+        }
+        engine_answered(a, call);
+        return;
+    }
+    SyncCall *version = xcalloc(1, sizeof *version);
+    *version = (SyncCall){.job = job, .action = asked, .sent_us = call->sent_us};
+    job->calls++;
+    engine_answered(a, version);
+    engine_answered(a, call);
+}
+
 /* An engine may say that it goes on and stay paused; it would hold every request that it is given.
- * Ours can be asked. */
+ * Ours say with the answer whether they are, or can be asked. */
 static void continue_checked(const EngineAnswer *a, void *user)
 {
     if (a->err != ERR_OK || !a->paused) {
@@ -279,6 +302,8 @@ static void continue_answered(const EngineAnswer *a, void *user)
     EngineAnswer failed = {.err = ERR_STATE};
     if (a->err != ERR_OK || call->job->over || !sync_own_engine(d, call->action.engine)) {
         engine_answered(a, call);
+    } else if (a->known_paused) {
+        continue_checked(a, call);
     } else if (fleet_call(d->fleet, call->action.engine, &ask, continue_checked, call,
                           &failed.fault) != ERR_OK) {
         engine_answered(&failed, call);
@@ -346,6 +371,38 @@ static void call_score(SyncJob *job, const TxnAction *action)
     score_step(call, sync_own_engine(job->d, action->engine) ? ENGINE_SCORE : ENGINE_CONTINUE);
 }
 
+static EngineAnswered listener(SyncCall *call)
+{
+    SyncJob *job = call->job;
+    const TxnAction *asked = &job->version_asked;
+    const TxnAction *action = &call->action;
+    if (action->kind == TXN_ACT_CONTINUE) {
+        return continue_answered;
+    }
+    if (action->kind == TXN_ACT_CHECKSUM && asked->kind == TXN_ACT_READ_VERSION &&
+        asked->engine == action->engine && asked->incarnation == action->incarnation) {
+        call->version_asked = *asked;
+        job->version_asked = (TxnAction){0};
+        return checksum_answered;
+    }
+    return engine_answered;
+}
+
+static void not_sent(SyncCall *call, const char *why)
+{
+    SyncJob *job = call->job;
+    const TxnAction asked = call->version_asked;
+    job->calls--;
+    job->d->seats[call->action.engine].pulling = false;
+    ledger(job, &call->action, false, call->sent_us, why);
+    TxnAnswer answer = sync_answer_to(&call->action, false, why);
+    free(call);
+    sync_give(job, &answer);
+    if (asked.kind == TXN_ACT_READ_VERSION) {
+        call_engine(job, &asked);
+    }
+}
+
 static void call_engine(SyncJob *job, const TxnAction *action)
 {
     Driver *d = job->d;
@@ -393,15 +450,9 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     *context = (SyncCall){.job = job, .action = *action, .sent_us = clock_mono_us()};
     Fault fault = {0};
     job->calls++;
-    EngineAnswered on_done =
-        action->kind == TXN_ACT_CONTINUE ? continue_answered : engine_answered;
-    if (fleet_call(d->fleet, action->engine, &call, on_done, context, &fault) != ERR_OK) {
-        job->calls--;
-        d->seats[action->engine].pulling = false;
-        ledger(job, action, false, context->sent_us, fault.sentence);
-        TxnAnswer answer = sync_answer_to(action, false, fault.sentence);
-        sync_give(job, &answer);
-        free(context);
+    if (fleet_call(d->fleet, action->engine, &call, listener(context), context, &fault) !=
+        ERR_OK) {
+        not_sent(context, fault.sentence);
     }
     free(source);
     free(dir);
@@ -438,6 +489,11 @@ void sync_call(SyncJob *job, const TxnAction *action)
         *call = (SyncCall){.job = job, .action = *action};
         job->calls++;
         driver_when_durable(job->d, pull_durable, call);
+        return;
+    }
+    if (action->kind == TXN_ACT_READ_VERSION && sync_own_engine(job->d, action->engine) &&
+        job->version_asked.kind != TXN_ACT_READ_VERSION) {
+        job->version_asked = *action; /* the next action, its CHECKSUM, asks for both */
         return;
     }
     if (!answered_without_call(job, action)) {

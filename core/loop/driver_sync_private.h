@@ -17,6 +17,8 @@ struct SyncJob {
     int64_t id, from, to, gate_us;
     bool fence, again, over, committed, rolled_back, bad_artifact, pumping;
     bool keeps; /* what is being generated goes on under the new policy */
+    TxnAction version_asked; /* READ_VERSION of an engine of ours, until the CHECKSUM that follows
+                              * at once: one reply answers both */
 };
 
 typedef struct SyncCall { /* an action whose answer still comes */
@@ -25,6 +27,8 @@ typedef struct SyncCall { /* an action whose answer still comes */
     int64_t sent_us;
     bool continued;       /* SCORE: the engine runs for its canary */
     EngineAnswer *scored; /* SCORE: kept while the engine is paused again */
+    TxnAction version_asked; /* CHECKSUM: a READ_VERSION that its reply answers too, if its kind
+                              * is that */
 } SyncCall;
 
 /* driver_sync.c */

@@ -162,6 +162,19 @@ void health_answer_all(Engine *engine)
 
 /* ---- acknowledgements ----------------------------------------------------------------------- */
 
+/* With rolltop's own "paused": upstream says nowhere whether an engine stands still. */
+static void reply_continued(const Engine *engine, HttpExchange *exchange)
+{
+    const bool paused = engine->pause != PAUSE_NONE;
+    const Str json = paused ? STR("{\"message\":\"Generation continued successfully.\","
+                                  "\"status\":\"ok\",\"paused\":true}")
+                            : STR("{\"message\":\"Generation continued successfully.\","
+                                  "\"status\":\"ok\",\"paused\":false}");
+    if (exchange) {
+        http_reply(exchange, 200, "application/json", json, NULL);
+    }
+}
+
 static void reply_message(HttpExchange *exchange, const char *json)
 {
     if (exchange) {
@@ -216,8 +229,7 @@ void control_acknowledged(Engine *engine, const CoreEvent *event)
         break;
     case TICKET_CONTINUE:
         engine->pause = PAUSE_NONE;
-        reply_message(ticket->exchange, "{\"message\":\"Generation continued successfully.\","
-                                        "\"status\":\"ok\"}");
+        reply_continued(engine, ticket->exchange);
         break;
     case TICKET_FLUSH:
         if (flush_acknowledged(ticket, event->ok)) {
@@ -284,8 +296,7 @@ void route_continue(Engine *engine, HttpExchange *exchange)
     }
     cJSON_Delete(body);
     if (engine_fault(engine, FAULT_STAY_PAUSED)) {
-        reply_message(exchange, "{\"message\":\"Generation continued successfully.\","
-                                "\"status\":\"ok\"}");
+        reply_continued(engine, exchange);
         return;
     }
     control_send(ticket_new(engine, exchange, TICKET_CONTINUE),

@@ -277,6 +277,7 @@ void route_weights_checker(Engine *engine, HttpExchange *exchange)
         json_object_end(&json);
         json_array_end(&json);
         json_member_string(&json, "per_engine_checksum", digest);
+        json_member_string(&json, "weight_version", engine_version(engine)); /* rolltop's own */
     }
     reply_send(exchange, good ? 200 : 400, &body, &json);
     cJSON_Delete(asked);

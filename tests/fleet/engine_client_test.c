@@ -101,6 +101,21 @@ static void what_was_read(void)
     CHECK_STR(answer.text, "4711/1795972813716328");
     parse(ENGINE_CHECKSUM, S15 "wc_checksum.txt");
     CHECK_STR(answer.text, "7e2acd32b3189140d863ef1d09ec3c26c9a41be05938f64c2ab2e63de669de76");
+    CHECK_I64(answer.weight_version, -1); /* SGLang says none there, rolltop's own engines do */
+    engine_parse_reply(ENGINE_CHECKSUM, HTTP_END_OK, 200,
+                       STR("{\"success\":true,\"message\":\"Success.\","
+                           "\"per_engine_checksum\":\"7e2a\",\"weight_version\":\"12\"}"),
+                       &answer);
+    CHECK_STR(answer.text, "7e2a");
+    CHECK_I64(answer.weight_version, 12);
+    parse(ENGINE_CONTINUE, S15 "continue.txt");
+    CHECK(!answer.known_paused); /* nor whether it goes on */
+    engine_parse_reply(ENGINE_CONTINUE, HTTP_END_OK, 200,
+                       STR("{\"message\":\"m\",\"status\":\"ok\",\"paused\":true}"), &answer);
+    CHECK(answer.err == ERR_OK && answer.known_paused && answer.paused);
+    engine_parse_reply(ENGINE_CONTINUE, HTTP_END_OK, 200,
+                       STR("{\"message\":\"m\",\"status\":\"ok\",\"paused\":false}"), &answer);
+    CHECK(answer.err == ERR_OK && answer.known_paused && !answer.paused);
     parse(ENGINE_SCORE, S15 "gen_logprob_start0.txt");
     CHECK_I64(answer.logprob_count, 4);
     CHECK(answer.logprobs[0] == -11.978971481323242f);

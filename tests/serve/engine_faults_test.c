@@ -118,12 +118,16 @@ static void control(void)
     set(port, "{\"kind\":\"clear\"}");
     set(port, "{\"kind\":\"stay_paused\"}");
     CHECK_I64(http_status(port, "POST", "/pause_generation", "{}"), 200);
-    CHECK_I64(http_status(port, "POST", "/continue_generation", "{}"), 200);
-    cJSON *json = http_json(port, "GET", "/server_info", "", 200);
-    CHECK(cJSON_IsTrue(json_at(json, "paused")));
+    cJSON *json = http_json(port, "POST", "/continue_generation", "{}", 200);
+    CHECK(cJSON_IsTrue(json_at(json, "paused"))); /* seen in the answer itself … */
+    cJSON_Delete(json);
+    json = http_json(port, "GET", "/server_info", "", 200);
+    CHECK(cJSON_IsTrue(json_at(json, "paused"))); /* … and to whoever asks */
     cJSON_Delete(json);
     set(port, "{\"kind\":\"clear\"}");
-    CHECK_I64(http_status(port, "POST", "/continue_generation", "{}"), 200);
+    json = http_json(port, "POST", "/continue_generation", "{}", 200);
+    CHECK(cJSON_IsFalse(json_at(json, "paused")));
+    cJSON_Delete(json);
     char dir[] = "/tmp/rolltop-faults-test-XXXXXX";
     CHECK(mkdtemp(dir) != NULL);
     char *file = fs_join(dir, "w");
@@ -138,6 +142,7 @@ static void control(void)
     cJSON_Delete(json);
     json = http_json(port, "POST", "/weights_checker", "{}", 200);
     CHECK_STR(json_str(json, "per_engine_checksum"), "d1"); /* the checksum does not lie */
+    CHECK_STR(json_str(json, "weight_version"), "4");
     cJSON_Delete(json);
     set(port, "{\"kind\":\"clear\"}");
     set(port, "{\"kind\":\"update\",\"mode\":\"400\"}");
