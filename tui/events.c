@@ -98,6 +98,10 @@ void commands_draw(const Draw *d, const Screen *screen)
     Draw body = pane_frame(d, screen, PANE_COMMANDS, "COMMANDS", right);
     draw_text(&body, 0, 0, ROLE_DIM,
               "TIME     ID   WHO              WHAT      TARGET       STATE     ANSWER, REASON");
+    draw_sort_title(&body, 0, 0, 8, PANE_COMMANDS, "newest");
+    draw_sort_title(&body, 14, 0, 16, PANE_COMMANDS, "who");
+    draw_sort_title(&body, 31, 0, 9, PANE_COMMANDS, "what");
+    draw_sort_title(&body, 54, 0, 9, PANE_COMMANDS, "state");
     if (count == 0) {
         draw_text(&body, 0, 1, ROLE_DIM, commands->total > 0
                   ? "no command matches the filter; Esc clears it"

@@ -111,6 +111,9 @@ void policies_draw(const Draw *d, const Screen *screen)
     draw_text(&body, 2, 1, ROLE_DIM, body.r.w >= NARROW
               ? "POLICY STATE        STEP     AGE  ENG   BYTES  DIGEST   WHY"
               : "POLICY STATE        STEP     AGE  ENG WHY");
+    draw_sort_title(&body, 9, 1, 11, PANE_POLICIES, "state");
+    draw_sort_title(&body, 26, 1, 8, PANE_POLICIES, "newest");
+    draw_sort_title(&body, 34, 1, 5, PANE_POLICIES, "engines");
     if (count == 0) {
         draw_text(&body, 2, 2, ROLE_DIM, s->loading ? "loading" : s->policies.total > 0
                   ? "no version matches the filter; Esc clears it"

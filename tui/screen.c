@@ -164,6 +164,14 @@ static void status_draw(const Draw *d, const Screen *screen)
     draw_facts(d, screen);
 }
 
+void draw_sort_title(const Draw *d, int x, int y, int w, Pane pane, const char *sort)
+{
+    int index = sort_by_name(pane, str_from(sort));
+    if (index >= 0) {
+        draw_hit(d, x, y, w, HIT_SORT, pane, index);
+    }
+}
+
 static void add_key(const Model *m, SegmentLine *line, Action action, int drop)
 {
     char key[KEY_NAME_MAX];

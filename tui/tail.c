@@ -84,15 +84,17 @@ typedef struct TailColumn {
     const char *title;
     int w;
     bool right, wide; /* wide: only where there is room */
+    const char *sort; /* "": its title does not sort */
 } TailColumn;
 
 enum { TAIL_SAMPLE, TAIL_ENGINE, TAIL_POLICY, TAIL_KIND, TAIL_AGE, TAIL_TOKENS, TAIL_RATE,
        TAIL_TRY, TAIL_COLUMNS };
 
 static const TailColumn tail_columns[TAIL_COLUMNS] = {
-    {"STEP/SAMPLE", 13, false, false}, {"ENGINE", 9, false, false}, {"POL", 5, false, false},
-    {"KIND", 6, false, true},          {"AGE", 6, true, false},     {"TOKENS", 8, true, false},
-    {"TOK/S", 7, true, true},          {"TRY", 5, true, true},
+    {"STEP/SAMPLE", 13, false, false, "sample"}, {"ENGINE", 9, false, false, "engine"},
+    {"POL", 5, false, false, "policy"},          {"KIND", 6, false, true, ""},
+    {"AGE", 6, true, false, "age"},              {"TOKENS", 8, true, false, "tokens"},
+    {"TOK/S", 7, true, true, ""},                {"TRY", 5, true, true, "try"},
 };
 
 static const char *tail_cell(const Snapshot *s, const TailRow *row, int column,
@@ -126,6 +128,9 @@ static int draw_cells(const Draw *d, int y, const Snapshot *s, const TailRow *ro
         }
         draw_field(d, x, y, column->w - (column->right ? 0 : 1), column->right,
                    row ? ROLE_TEXT : ROLE_DIM, row ? tail_cell(s, row, i, text) : column->title);
+        if (!row) {
+            draw_sort_title(d, x, y, column->w, PANE_TAIL, column->sort);
+        }
         x += column->w;
     }
     return x + 2;

@@ -360,6 +360,50 @@ static void mouse_never_acts(void)
     model_free(model);
 }
 
+/* In every table that has titles, a click on one sorts by it. */
+static void titles_sort(void)
+{
+    static const struct {
+        Pane pane;
+        const char *key, *title, *sort;
+    } cases[] = {{PANE_TAIL, "2", "AGE", "age"},
+                 {PANE_TAIL, "2", "STEP/SAMPLE", "sample"},
+                 {PANE_TAIL, "2", "TOKENS", "tokens"},
+                 {PANE_TAIL, "2", "TRY", "try"},
+                 {PANE_POLICIES, "5", "STATE", "state"},
+                 {PANE_POLICIES, "5", "AGE", "newest"},
+                 {PANE_POLICIES, "5", "ENG ", "engines"},
+                 {PANE_COMMANDS, "7", "WHO", "who"},
+                 {PANE_COMMANDS, "7", "WHAT", "what"},
+                 {PANE_COMMANDS, "7", "STATE", "state"}};
+    Model *model = fresh(false, false);
+    Surface *surface = surface_new(80, 24, true);
+    (void)model_resize(model, 80, 24);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        Text text;
+        text_init(&text, 1 << 16);
+        (void)press(model, cases[i].key);
+        model->sort[cases[i].pane] = sort_count(cases[i].pane) - 1;
+        screen_draw(model, &s, now, surface);
+        bool found = false;
+        for (int y = 4; y < 8 && !found; y++) { /* the titles stand under the header */
+            text_clear(&text);
+            surface_dump_row(surface, y, &text);
+            const char *at = strstr(text_c(&text), cases[i].title);
+            Hit hit = at ? surface_hit_at(surface, (int)(at - text_c(&text)), y) : (Hit){0};
+            found = at && hit.kind == HIT_SORT;
+            if (found) {
+                (void)model_click(model, &s, &hit, now);
+            }
+        }
+        CHECK(found);
+        CHECK_STR(sort_name(cases[i].pane, model->sort[cases[i].pane]), cases[i].sort);
+        text_free(&text);
+    }
+    surface_free(surface);
+    model_free(model);
+}
+
 static void bell_rings_once(void)
 {
     Model *model = fresh(false, false);
@@ -822,6 +866,7 @@ int main(void)
     RUN(completes);
     RUN(configures);
     RUN(mouse_never_acts);
+    RUN(titles_sort);
     RUN(bell_rings_once);
     RUN(look_only);
     RUN(level_one);
