@@ -401,6 +401,17 @@ row_console() {
     row "console: order and draw a frame of 16, 64, 1,024 engines, CPU" "≤ 4 ms at 1,024" \
         "$(sed -n 's/.*order and draw \([0-9.]*\) ms.*/\1/p' "$work/o" | paste -sd ';') ms" \
         "bench_console keys"
+    title "console: 1,024 engines, 100,000 events/s beside it; htop and btop beside the same writer"
+    run "$work/o" "${bench}console_load"
+    row "console, 1,024 engines, 100,000 events/s beside it: CPU of a refresh, read and drawn" \
+        "≤ 4 ms" "$(awk '$1 == "rolltop" { print $3 }' "$work/o") ms" "bench_console_load"
+    row "the same: key to first byte, p50 and p99, rolltop, htop, btop (in that order, where installed)" \
+        "≤ 5 ms, p99 ≤ 16 ms" \
+        "$(awk '$1 ~ /^(rolltop|htop|btop)$/ && $5 ~ /^[0-9]/ { printf "%s%s and %s", (n++ ? "; " : ""), $5, $6 }' "$work/o") ms" \
+        "bench_console_load"
+    row "the same: events/s of the writer with the console, to the writer alone, median (range)" \
+        "≥ 0.99x" "$(sed -n 's/.*alone: \([0-9.]*\) times the events.s \((.*)\),.*/\1x \2/p' "$work/o")" \
+        "bench_console_load"
 }
 
 row_incident() {
