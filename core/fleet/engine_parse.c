@@ -2,6 +2,7 @@
 #include "core/fleet/engine_routes.h"
 
 #include "core/base/json.h"
+#include "core/fleet/engine_scan.h"
 #include "core/fleet/peer_error.h"
 
 #include <math.h>
@@ -71,9 +72,8 @@ static int64_t version_of(const cJSON *tree, const char *key)
 }
 
 /* "… Weight version updated to 7." */
-static int64_t version_in_message(const char *message)
+static int64_t version_in_message(Str text)
 {
-    Str text = str_from(message);
     Str mark = STR("Weight version updated to ");
     size_t at = 0;
     int64_t version = -1;
@@ -88,26 +88,37 @@ static int64_t version_in_message(const char *message)
     return str_to_i64(str_slice(rest, 0, n), &version) ? version : -1;
 }
 
-static void parse_says_so(const cJSON *tree, const char *where, EngineAnswer *a)
+static bool judge_said(const EngineSaid *said, const char *where, EngineAnswer *a)
 {
-    const char *message = json_string(tree, "message", "");
-    const char *status = json_string(tree, "status", "");
     PeerError words = {0};
-    peer_error_clean(str_from(message), words.text, sizeof words.text);
+    peer_error_clean(said->message, words.text, sizeof words.text);
     keep_text(a, words.text);
-    const bool said_no = cJSON_IsFalse(json_get(tree, "success"))
-                         || strcmp(status, "error") == 0;
-    const bool said_yes = cJSON_IsTrue(json_get(tree, "success")) || strcmp(status, "ok") == 0;
-    if (said_no) {
+    if (said->no) {
         fails(a, ERR_PEER, "refused by engine", where,
               words.text[0] ? words.text : "it said success:false");
-    } else if (!said_yes) {
+    } else if (!said->yes) {
         bad_reply(a, where, "the reply says neither success nor failure");
     } else {
-        a->weight_version = version_in_message(message);
-        a->known_paused = json_get(tree, "paused") != NULL;
-        a->paused = json_bool(tree, "paused", false);
+        a->weight_version = version_in_message(said->message);
+        a->known_paused = said->known_paused;
+        a->paused = said->paused;
         ok(a);
+    }
+    return !a->err;
+}
+
+static void parse_said(EngineCallKind kind, const char *where, Str body, EngineAnswer *a)
+{
+    EngineSaid said;
+    if (!engine_scan_said(body, &said)) {
+        bad_reply(a, where, "the reply is not JSON");
+    } else if (judge_said(&said, where, a) && kind == ENGINE_CHECKSUM) {
+        if (said.checksum.n == 0 || said.checksum.n >= sizeof a->text) {
+            bad_reply(a, where, "no per_engine_checksum in it");
+            return;
+        }
+        a->weight_version = said.version;
+        (void)str_format(a->text, sizeof a->text, "%.*s", (int)said.checksum.n, said.checksum.p);
     }
 }
 
@@ -157,54 +168,25 @@ static void parse_server_info(const EngineCall *call, const cJSON *tree, const c
     ok(a);
 }
 
-static void parse_checksum(const cJSON *tree, const char *where, EngineAnswer *a)
+static void parse_score(const EngineCall *call, const char *where, Str body, EngineAnswer *a)
 {
-    const char *digest = json_string(tree, "per_engine_checksum", NULL);
-    parse_says_so(tree, where, a);
-    if (!a->err && (!digest || !digest[0] || strlen(digest) >= sizeof a->text)) {
-        bad_reply(a, where, "no per_engine_checksum in it");
-    } else if (!a->err) {
-        a->weight_version = version_of(tree, "weight_version");
-        keep_text(a, digest);
-    }
-}
-
-static void parse_score(const EngineCall *call, const cJSON *tree, const char *where,
-                        EngineAnswer *a)
-{
-    const cJSON *meta = json_get(tree, "meta_info");
-    const cJSON *triples = json_get(meta, "input_token_logprobs");
-    const cJSON *triple = NULL;
-    int at = 0;
-    a->weight_version = version_of(meta, "weight_version");
-    if (!cJSON_IsArray(triples)) {
+    EngineScored scored;
+    if (!engine_scan_score(body, call->ids, call->id_count, a->logprobs, &scored)) {
+        bad_reply(a, where, "the reply is not JSON");
+    } else if (!scored.found) {
         bad_reply(a, where, "no input_token_logprobs in it");
-        return;
-    }
-    cJSON_ArrayForEach(triple, triples) { /* the first has no log-prob */
-        const cJSON *logprob = cJSON_GetArrayItem(triple, 0);
-        const cJSON *id = cJSON_GetArrayItem(triple, 1);
-        if (at > ENGINE_CANARY_MAX - 1 || !cJSON_IsNumber(id)
-            || (call->ids && (at >= call->id_count || id->valuedouble != call->ids[at]))) {
-            bad_reply(a, where, "input_token_logprobs are not those of the ids that were sent");
-            return;
-        }
-        if (at > 0 && (!cJSON_IsNumber(logprob) || !isfinite(logprob->valuedouble))) {
-            fails(a, ERR_NUMERIC, "not finite", where,
-                  "a log-prob is not finite: the weights are broken");
-            return;
-        }
-        if (at > 0) {
-            a->logprobs[at - 1] = (float)logprob->valuedouble;
-        }
-        at++;
-    }
-    if (at < 2 || (call->ids && at != call->id_count)) {
+    } else if (scored.odd) {
+        bad_reply(a, where, "input_token_logprobs are not those of the ids that were sent");
+    } else if (scored.not_finite) {
+        fails(a, ERR_NUMERIC, "not finite", where,
+              "a log-prob is not finite: the weights are broken");
+    } else if (scored.count < 2 || (call->ids && scored.count != call->id_count)) {
         bad_reply(a, where, "input_token_logprobs are too few");
-        return;
+    } else {
+        a->logprob_count = scored.count - 1;
+        ok(a);
     }
-    a->logprob_count = at - 1;
-    ok(a);
+    a->weight_version = scored.version;
 }
 
 static void add_load(const cJSON *one, EngineAnswer *a)
@@ -259,21 +241,21 @@ static void parse_json(const EngineCall *call, const char *where, Str body, Engi
         return;
     }
     switch (call->kind) {
-    case ENGINE_PAUSE:
-    case ENGINE_CONTINUE:
-    case ENGINE_PULL:
-    case ENGINE_LOOK:
-    case ENGINE_UPDATE_DISK: parse_says_so(tree, where, a); break;
     case ENGINE_MODEL_INFO: parse_model_info(tree, where, a); break;
     case ENGINE_SERVER_INFO: parse_server_info(call, tree, where, a); break;
-    case ENGINE_CHECKSUM: parse_checksum(tree, where, a); break;
-    case ENGINE_SCORE: parse_score(call, tree, where, a); break;
     case ENGINE_LOADS: parse_loads(tree, where, a); break;
     case ENGINE_FLUSH:
     case ENGINE_ABORT:
     case ENGINE_HEALTH:
     case ENGINE_PING:
-    case ENGINE_METRICS: ok(a); break; /* no JSON there; the caller does not come here */
+    case ENGINE_METRICS:
+    case ENGINE_PAUSE:
+    case ENGINE_CONTINUE:
+    case ENGINE_PULL:
+    case ENGINE_LOOK:
+    case ENGINE_UPDATE_DISK:
+    case ENGINE_CHECKSUM:
+    case ENGINE_SCORE: ok(a); break; /* read otherwise; the caller does not come here */
     }
     cJSON_Delete(tree);
 }
@@ -333,10 +315,14 @@ void engine_parse(const EngineCall *call, const char *where, HttpEnd end, int st
     case ENGINE_UPDATE_DISK:
     case ENGINE_PULL:
     case ENGINE_LOOK:
+    case ENGINE_CHECKSUM:
+        parse_said(call->kind, where, body, a);
+        return;
+    case ENGINE_SCORE:
+        parse_score(call, where, body, a);
+        return;
     case ENGINE_MODEL_INFO:
     case ENGINE_SERVER_INFO:
-    case ENGINE_CHECKSUM:
-    case ENGINE_SCORE:
     case ENGINE_LOADS:
         parse_json(call, where, body, a);
         return;

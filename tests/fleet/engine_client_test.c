@@ -179,6 +179,56 @@ static void success_must_be_said(void)
 }
 
 /* No reply whatever may crash the parsers or be taken for success of an update. */
+static void check_reply(EngineCallKind kind, const char *body, Err err, const char *outcome)
+{
+    size_t n = strlen(body);
+    char *bytes = malloc(n + 1); /* of its own size, so that a sanitizer sees who reads on */
+    memcpy(bytes, body, n);
+    engine_parse_reply(kind, HTTP_END_OK, 200, (Str){bytes, n}, &answer);
+    CHECK_STR(err_name(answer.err), err_name(err));
+    CHECK_STR(answer.outcome, outcome);
+    free(bytes);
+}
+
+/* Read without a tree, and as strictly. */
+static void replies_of_an_update(void)
+{
+    check_reply(ENGINE_PAUSE, "{\"success\":false,\"message\":\"C:\\\\u\"}", ERR_PEER,
+                "refused by engine");
+    CHECK_STR(answer.text, "C:\\u"); /* escapes are decoded once: an escape in a word is none */
+    check_reply(ENGINE_PAUSE, "{\"message\":\"a\\nb\",\"success\":true}", ERR_OK, "ok");
+    CHECK_STR(answer.text, "a");
+    check_reply(ENGINE_PAUSE, "{\"success\":true,\"status\":\"error\"}", ERR_PEER,
+                "refused by engine");
+    check_reply(ENGINE_PAUSE, "{\"success\":\"true\"}", ERR_FORMAT, "bad reply");
+    check_reply(ENGINE_PAUSE, "{\"more\":{\"success\":true}}", ERR_FORMAT, "bad reply");
+    check_reply(ENGINE_PAUSE, "{\"success\":true} x", ERR_FORMAT, "bad reply");
+    check_reply(ENGINE_PAUSE, "[true]", ERR_FORMAT, "bad reply");
+    check_reply(ENGINE_PAUSE, "", ERR_FORMAT, "bad reply");
+    check_reply(ENGINE_CHECKSUM, "{\"success\":true,\"per_engine_checksum\":7}", ERR_FORMAT,
+                "bad reply");
+    check_reply(ENGINE_CHECKSUM, "{\"success\":true,\"per_engine_checksum\":\"d\","
+                "\"weight_version\":\"default\"}", ERR_OK, "ok");
+    CHECK_I64(answer.weight_version, -1);
+#define SCORED(list) "{\"meta_info\":{\"input_token_logprobs\":" list ",\"weight_version\":\"4\"}}"
+    check_reply(ENGINE_SCORE, SCORED("[[null,5,null],[-0.5,6,\"a\"],[-1e0,7,null]]"), ERR_OK, "ok");
+    CHECK_I64(answer.logprob_count, 2);
+    CHECK(answer.logprobs[0] == -0.5f && answer.logprobs[1] == -1.0f);
+    CHECK_I64(answer.weight_version, 4);
+    check_reply(ENGINE_SCORE, SCORED("[[null,5,null],[null,6,null]]"), ERR_NUMERIC, "not finite");
+    check_reply(ENGINE_SCORE, SCORED("[[null,5,null],[-1e999,6,null]]"), ERR_NUMERIC,
+                "not finite");
+    check_reply(ENGINE_SCORE, SCORED("[[null,5,null],[NaN,6,null]]"), ERR_FORMAT, "bad reply");
+    check_reply(ENGINE_SCORE, SCORED("[[null,5,null],[-0.5,null,null]]"), ERR_FORMAT,
+                "bad reply");
+    check_reply(ENGINE_SCORE, SCORED("[[null,5,null],-0.5]"), ERR_FORMAT, "bad reply");
+    check_reply(ENGINE_SCORE, SCORED("[[null,5,null]]"), ERR_FORMAT, "bad reply");
+    check_reply(ENGINE_SCORE, SCORED("null"), ERR_FORMAT, "bad reply");
+    check_reply(ENGINE_SCORE, SCORED("[[null,5,null],[-0.5,6,null]],\"input_token_logprobs\":"
+                "[[null,5,null],[-0.5,6,null]]"), ERR_FORMAT, "bad reply");
+#undef SCORED
+}
+
 static void damaged_replies(void)
 {
     size_t at = 0;
@@ -402,6 +452,7 @@ int main(void)
     RUN(recorded_replies);
     RUN(what_was_read);
     RUN(success_must_be_said);
+    RUN(replies_of_an_update);
     RUN(damaged_replies);
     RUN(calls_over_http);
     RUN(overflowing_figures);
