@@ -168,7 +168,7 @@ void draw_sort_title(const Draw *d, int x, int y, int w, Pane pane, const char *
 {
     int index = sort_by_name(pane, str_from(sort));
     if (index >= 0) {
-        draw_hit(d, x, y, w, HIT_SORT, pane, index);
+        draw_hit(d, x, y, w, HIT_SORT, (int)pane, index);
     }
 }
 
