@@ -265,8 +265,9 @@ static int keys(const char *engines, const char *minutes)
         store_close(w->store);
         free(w);
         (void)remove(path);
-        for (int k = 0; k < 2; k++) {
-            (void)snprintf(side, sizeof side, "%s%s", path, k ? "-wal" : "-shm");
+        static const char *const tails[] = {"-wal", "-shm", ".lock"};
+        for (size_t k = 0; k < sizeof tails / sizeof tails[0]; k++) {
+            (void)snprintf(side, sizeof side, "%s%s", path, tails[k]);
             (void)remove(side);
         }
         if (only) {
