@@ -143,6 +143,9 @@ static HttpEnd end_from_curl(const HttpCall *call, CURLcode code)
 
 static double retry_after(const HttpCall *call)
 {
+    if (http_call_status(call) < 300) {
+        return -1.0; /* nothing to come back for: the many replies that are well are not searched */
+    }
     Str value = str_trim(http_call_header(call, "Retry-After"));
     double seconds = 0;
     if (value.n == 0 || value.n > 64) {
@@ -427,17 +430,18 @@ static Err add_header_line(HttpCall *call, const char *line, Fault *fault)
     return ERR_OK;
 }
 
-static Err build_headers(HttpCall *call, const HttpRequestSpec *spec, Fault *fault)
+/* What curl would add of its own is taken out by a name without a value. */
+static Err build_headers(HttpCall *call, const HttpRequestSpec *spec, bool plain, Fault *fault)
 {
-    Err err = add_header_line(call, "Expect:", fault);
-    const char *type = spec->content_type;
-    if (!type && spec->body.n > 0) {
-        type = "application/json";
-    }
-    if (!err) {
-        char *line = xasprintf(type ? "Content-Type: %s" : "Content-Type:%s", type ? type : "");
+    Err err = plain ? ERR_OK : add_header_line(call, "Expect:", fault);
+    if (!err && spec->content_type) {
+        char *line = xasprintf("Content-Type: %s", spec->content_type);
         err = add_header_line(call, line, fault);
         free(line);
+    } else if (!err && spec->body.n > 0) {
+        err = add_header_line(call, "Content-Type: application/json", fault);
+    } else if (!err && !plain) {
+        err = add_header_line(call, "Content-Type:", fault);
     }
     if (!err && spec->bearer) {
         char *line = xasprintf("Authorization: Bearer %s", spec->bearer);
@@ -620,7 +624,7 @@ Err http_start(HttpClient *client, const HttpRequestSpec *spec, HttpCall **out, 
     }
     HttpCall *call = xcalloc(1, sizeof *call);
     take_spec(client, call, spec);
-    err = build_headers(call, spec, fault);
+    err = build_headers(call, spec, plain, fault);
     if (!err && !plain) {
         err = take_easy(client, call, loopback, fault);
     }

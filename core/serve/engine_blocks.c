@@ -18,6 +18,7 @@ struct Blocks {
     int32_t *buckets;
     uint32_t bucket_mask;
     int count, cap, held, kept;
+    int names; /* blocks that are named: most flushes find none */
     int32_t first_free, oldest, newest;
 };
 
@@ -102,6 +103,7 @@ static void unname(Blocks *blocks, int32_t id)
     }
     *at = block->next_in_bucket;
     block->named = block->ready = false;
+    blocks->names--;
 }
 
 static void give_free(Blocks *blocks, int32_t id)
@@ -191,6 +193,7 @@ void blocks_name(Blocks *blocks, int32_t id, uint64_t name, bool ready)
     block->name = name;
     block->named = true;
     block->ready = ready;
+    blocks->names++;
     block->next_in_bucket = blocks->buckets[name & blocks->bucket_mask];
     blocks->buckets[name & blocks->bucket_mask] = id;
 }
@@ -208,7 +211,7 @@ void blocks_forget(Blocks *blocks)
         unname(blocks, id);
         give_free(blocks, id);
     }
-    for (int32_t i = 0; i < blocks->count; i++) {
+    for (int32_t i = 0; i < blocks->count && blocks->names > 0; i++) {
         if (blocks->blocks[i].named) {
             unname(blocks, i);
         }
