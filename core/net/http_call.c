@@ -494,6 +494,9 @@ static void set_options(HttpCall *call, const HttpRequestSpec *spec, bool loopba
     if (loopback) {
         curl_easy_setopt(easy, CURLOPT_PROXY, "");
     }
+    if (call->client->ca_file) {
+        curl_easy_setopt(easy, CURLOPT_CAINFO, call->client->ca_file);
+    }
     /* Ours are the only time bounds: curl's own would all end in the same code. */
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, 24L * 3600 * 1000);
     curl_easy_setopt(easy, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)call->spec.max_body);

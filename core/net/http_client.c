@@ -219,6 +219,11 @@ Err http_client_new(uv_loop_t *loop, const HttpClientConfig *config, HttpClient 
                     Fault *fault)
 {
     *out = NULL;
+    const char *ca_file = getenv("SSL_CERT_FILE");
+    if (ca_file && access(ca_file, R_OK) != 0) {
+        return fault_set_sys(fault, ERR_IO, errno, "name a PEM file of certificates, or unset it",
+                             "SSL_CERT_FILE: cannot read %s", ca_file);
+    }
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
         return fault_set(fault, ERR_UNSUPPORTED, NULL, "libcurl did not start");
     }
@@ -230,6 +235,7 @@ Err http_client_new(uv_loop_t *loop, const HttpClientConfig *config, HttpClient 
     HttpClient *client = xcalloc(1, sizeof *client);
     client->loop = loop;
     client->multi = multi;
+    client->ca_file = ca_file;
     client->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (client->epoll_fd < 0 || uv_poll_init(loop, &client->poll, client->epoll_fd) != 0) {
         Err err = fault_set_sys(fault, ERR_IO, errno, "raise ulimit -n",

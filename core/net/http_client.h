@@ -3,9 +3,11 @@
  *
  * Every call has bounds of time (connect, silence, total) and size (headers, body) and ends in
  * exactly one `done`. No redirects are followed, no compression is asked for, no proxy from the
- * environment is used for loopback. Connections are pooled per host; a call that dies on a stale
- * pooled connection before any byte came is sent once more only if `idempotent`. Not thread-safe:
- * one client belongs to one loop. Expected: up to 1,024 engines, 4,096 calls in flight. */
+ * environment is used for loopback. A server's certificate has to fit its name and come from an
+ * authority of the system, or of the file that SSL_CERT_FILE names. Connections are pooled per
+ * host; a call that dies on a stale pooled connection before any byte came is sent once more only
+ * if `idempotent`. Not thread-safe: one client belongs to one loop. Expected: up to 1,024 engines,
+ * 4,096 calls in flight. */
 #ifndef ROLLTOP_NET_HTTP_CLIENT_H
 #define ROLLTOP_NET_HTTP_CLIENT_H
 

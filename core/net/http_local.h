@@ -43,6 +43,7 @@ struct HttpClient {
     uv_loop_t *loop;
     HttpClientConfig config;
     CURLM *multi;
+    const char *ca_file; /* of the environment; NULL: the system's authorities */
     uv_timer_t curl_timer, queue_timer, gather_timer;
     uv_poll_t poll; /* of epoll_fd */
     int epoll_fd;   /* curl's sockets as fd * 2 + 1, plain connections as their address */
