@@ -251,8 +251,19 @@ void flags_free(const FlagSpec *specs, size_t count, FlagRest *rest)
     *rest = (FlagRest){NULL, 0};
 }
 
+/* printf pads by bytes; "…" is three of them and one column. */
+static int pad(const char *text, int columns)
+{
+    int width = columns;
+    for (const char *at = text; *at; at++) {
+        width += ((unsigned char)*at & 0xC0) == 0x80;
+    }
+    return width;
+}
+
 void flags_help(const FlagSpec *specs, size_t count, FILE *out)
 {
+    enum { COLUMNS = 38 };
     for (size_t i = 0; i < count; i++) {
         const FlagSpec *spec = &specs[i];
         char left[64];
@@ -263,6 +274,6 @@ void flags_help(const FlagSpec *specs, size_t count, FILE *out)
             (void)str_format(left, sizeof left, "%s%s %s%s", flags_dashes(spec), spec->name, value,
                              spec->type == FLAG_LIST ? "…" : "");
         }
-        fprintf(out, "  %-38s %s\n", left, spec->help ? spec->help : "");
+        fprintf(out, "  %-*s %s\n", pad(left, COLUMNS), left, spec->help ? spec->help : "");
     }
 }

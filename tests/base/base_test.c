@@ -112,7 +112,8 @@ static void test_json_writes_what_reads_back(void)
     json_put_float(&out, -0.11f);
     json_array_end(&out);
     json_object_end(&out);
-    CHECK_STR(text_c(&t), "{\"a\\\"b\":\"\\u0001\\n\xef\xbf\xbd\xe2\x82\xac\\u007f\\u009b\xc2\xa0\","
+    CHECK_STR(text_c(&t), "{\"a\\\"b\":\"\\u0001\\n\xef\xbf\xbd\xe2\x82\xac\\u007f\\u009b"
+                          "\xc2\xa0\","
                           "\"low\":-9223372036854775808,\"list\":[-5,0.1,null,-0.1099999994]}");
     text_free(&t);
     Rng rng;
@@ -185,6 +186,25 @@ static void test_flags(void)
     CHECK_I64(flags_parse(specs, count, 3, range, &rest, &fault), ERR_ARG);
     CHECK_STR(fault.sentence, "--num-rollout wants a whole number from 1 to 100, not 101");
     flags_free(specs, count, &rest);
+}
+
+/* The words stand below each other also where a name ends in "…", one column of three bytes. */
+static void test_flags_help(void)
+{
+    FlagList stop = {NULL, 0};
+    bool keep = false;
+    const FlagSpec specs[] = {
+        {.name = "stop", .value_name = "TEXT", .type = FLAG_LIST, .target = &stop, .help = "words"},
+        {.name = "keep", .type = FLAG_SWITCH, .target = &keep, .help = "words"},
+    };
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    flags_help(specs, 2, out);
+    fclose(out);
+    CHECK_STR(text, "  --stop TEXT…                           words\n"
+                    "  --keep                                 words\n");
+    free(text);
 }
 
 static void test_files(void)
@@ -282,6 +302,7 @@ int main(void)
     RUN(test_utf8_maximal_parts);
     RUN(test_python_random);
     RUN(test_flags);
+    RUN(test_flags_help);
     RUN(test_files);
     RUN(test_arena_and_digest);
     RUN(test_streamed_hashes);
