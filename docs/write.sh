@@ -5,5 +5,10 @@ set -eu
 "$1" completion zsh >"$3/_rolltop"
 "$1" completion fish >"$3/rolltop.fish"
 "$1" completion man >"$3/flags.1"
-cat "$2" "$3/flags.1" >"$3/rolltop.1"
+# The flags stand before the exit status, as they do in other manuals.
+{
+    sed '/^\.SH EXIT STATUS$/,$d' "$2"
+    cat "$3/flags.1"
+    sed -n '/^\.SH EXIT STATUS$/,$p' "$2"
+} >"$3/rolltop.1"
 rm -f "$3/flags.1"

@@ -71,8 +71,11 @@ if command -v fish >/dev/null 2>&1; then
     [ "$got" = pause ] || fail "fish: \"rolltop ctl pa\" gives \"$got\""
 fi
 if command -v man >/dev/null 2>&1 && command -v groff >/dev/null 2>&1; then
-    cat "$ROLLTOP_SOURCE/docs/rolltop.1" "$T/man" >"$T/page.1"
-    man --warnings -E UTF-8 -l "$T/page.1" 2>"$T/warnings" >/dev/null
+    sh "$ROLLTOP_SOURCE/docs/write.sh" "$R" "$ROLLTOP_SOURCE/docs/rolltop.1" "$T"
+    man --warnings -E UTF-8 -l "$T/rolltop.1" 2>"$T/warnings" >/dev/null
     [ -s "$T/warnings" ] && fail "manual page: $(head -n 3 "$T/warnings")"
+    chapters=$(sed -n 's/^\.SH //p' "$T/rolltop.1" | tail -n 7 | tr '\n' ,)
+    [ "$chapters" = "SUBCOMMANDS,FLAGS,EXIT STATUS,ENVIRONMENT,FILES,EXAMPLES,SEE ALSO," ] ||
+        fail "manual page: its chapters end with $chapters"
 fi
 exit $failed
