@@ -7,7 +7,11 @@
 
 #include <curl/curl.h>
 
-enum { HTTP_SPARE_HANDLES = 128, HTTP_PLAIN_BUCKETS = 256 };
+enum {
+    HTTP_SPARE_HANDLES = 128,
+    HTTP_PLAIN_BUCKET_BITS = 11, /* about one kept connection in each, of a thousand engines */
+    HTTP_PLAIN_BUCKETS = 1 << HTTP_PLAIN_BUCKET_BITS
+};
 
 typedef struct HttpPlainConn HttpPlainConn; /* http_plain.c: a connection without curl */
 

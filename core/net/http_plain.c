@@ -19,6 +19,7 @@
 
 enum {
     PLAIN_URL_MAX = 4096,
+    PLAIN_HEAD = 255, /* bytes of most heads, so that one allocation holds them */
     PLAIN_READ_SIZE = 64 << 10,
     PLAIN_READS_AT_ONCE = 4,  /* of a connection, before others have their turn */
     PLAIN_POOL_AGE_MS = 20000,
@@ -114,7 +115,7 @@ bool http_plain_takes(const HttpRequestSpec *spec, HttpPlainTarget *target)
 static HttpPlainConn **bucket_of(HttpClient *client, const struct sockaddr_in *address)
 {
     uint32_t mixed = ntohl(address->sin_addr.s_addr) * 31u + ntohs(address->sin_port);
-    return &client->kept[mixed * 2654435761u >> 24];
+    return &client->kept[mixed * 2654435761u >> (32 - HTTP_PLAIN_BUCKET_BITS)];
 }
 
 static void watch(HttpPlainConn *conn, bool writing)
@@ -242,6 +243,7 @@ static bool add_part(http_parser *parser, HeadPart part, const char *at, size_t 
     Text *head = &conn->call->headers;
     bool good = true;
     if (conn->part == HEAD_NOTHING) {
+        (void)text_reserve(head, PLAIN_HEAD);
         good = text_addf(head, "HTTP/%d.%d %d ", parser->http_major, parser->http_minor,
                          parser->status_code);
     }
@@ -424,9 +426,12 @@ static void build_request(HttpCall *call, const HttpPlainTarget *target, Text *o
 {
     text_init(out, SIZE_MAX / 4);
     text_reserve(out, call->spec.body.n + 512);
-    text_addf(out, "%s %s HTTP/1.1\r\nHost: %.*s\r\nUser-Agent: rolltop/" ROLLTOP_VERSION
-              "\r\nAccept: */*\r\n", call->spec.method, target->path, (int)target->host.n,
-              target->host.p);
+    text_add_c(out, call->spec.method);
+    text_add_char(out, ' ');
+    text_add_c(out, target->path);
+    text_add_c(out, " HTTP/1.1\r\nHost: ");
+    text_add_str(out, target->host);
+    text_add_c(out, "\r\nUser-Agent: rolltop/" ROLLTOP_VERSION "\r\nAccept: */*\r\n");
     for (const struct curl_slist *line = call->header_lines; line; line = line->next) {
         if (!is_removed(line->data)) {
             text_add_c(out, line->data);
