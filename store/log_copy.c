@@ -8,6 +8,7 @@
 #include "store/store.h"
 #include "store/tick.h"
 #include "store/trim.h"
+#include "store/wal_scan.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -132,6 +133,44 @@ Err log_snapshot(const char *path, const char *to, FILE *out, Fault *fault)
 
 /* ---- compact, trim ------------------------------------------------------------------------ */
 
+/* Before anything is written: what is no log stays as it is, and without a lock beside it. */
+static Err is_log(const char *path, Fault *fault)
+{
+    Db db;
+    Err err = db_open_read(&db, path, fault);
+    if (err == ERR_OK) {
+        err = schema_check(&db, fault);
+        db_close(&db);
+    }
+    return err;
+}
+
+/* Opening it for writing would drop the frames behind a damaged one for good. */
+static Err wal_is_whole(const char *path, Fault *fault)
+{
+    WalScan scan;
+    Err err = wal_scan(path, &scan, fault);
+    if (err == ERR_OK && scan.found && (!scan.header_good || scan.commits_behind > 0)) {
+        err = fault_set(fault, ERR_FORMAT, "`rolltop log salvage FILE NEW` saves what can be read",
+                        "%s-wal is damaged, and what stands behind would be lost", path);
+    }
+    return err;
+}
+
+/* SQLite writes a file anew without a word about rows that a damaged page hides. */
+static Err is_whole(Db *db, Fault *fault)
+{
+    static const char sql[] = "SELECT count(*) FROM pragma_quick_check(1) WHERE quick_check <> 'ok'";
+    int64_t breaches = 0;
+    Err err = db_i64(db, sql, 0, &breaches, fault);
+    if (err == ERR_OK && breaches > 0) {
+        err = fault_set(fault, ERR_FORMAT, "`rolltop log salvage FILE NEW` saves what can be read",
+                        "%s is damaged, and a smaller file would be without what is hidden",
+                        db->path);
+    }
+    return err;
+}
+
 static Err open_alone(const char *path, Db *db, int *lock, Fault *fault)
 {
     *lock = -1;
@@ -140,7 +179,9 @@ static Err open_alone(const char *path, Db *db, int *lock, Fault *fault)
     if (!fs_exists(path)) {
         err = fault_set(fault, ERR_NOT_FOUND, "name an existing log", "there is no log %s", path);
     }
+    err = err ? err : is_log(path, fault);
     err = err ? err : lock_take(path, LIVE_HINT, lock, fault);
+    err = err ? err : wal_is_whole(path, fault);
     err = err ? err : db_open_write(db, path, fault);
     return err ? err : schema_prepare(db, fault);
 }
@@ -161,6 +202,7 @@ Err log_compact(const char *path, FILE *out, Fault *fault)
     Err err = open_alone(path, &db, &lock, fault);
     /* The new pages go through the -wal: three times the file at the worst. */
     err = err ? err : room_for(path, 2 * before, fault);
+    err = err ? err : is_whole(&db, fault);
     err = err ? err : db_exec(&db, "VACUUM", fault);
     err = err ? err : db_exec(&db, "PRAGMA wal_checkpoint(TRUNCATE)", fault);
     close_alone(&db, lock);

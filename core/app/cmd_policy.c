@@ -58,6 +58,36 @@ static const char policy_usage[] =
     "  verify    now, on the engines: reported version, checksum, a scored canary; status 1\n"
     "            when one does not hold what it should. Nothing is changed\n";
 
+/* Where the log says that a version lies; malloc'ed, NULL where it does not say. */
+static Err policy_path(const char *log, int64_t version, char **path, Fault *fault)
+{
+    char sql[128];
+    (void)str_format(sql, sizeof sql, "select path from policy where version = %lld "
+                     "order by change_id desc limit 1", (long long)version);
+    *path = NULL;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *memory = open_memstream(&text, &n);
+    Err err = memory ? query_sql(log, sql, true, memory, fault)
+                     : fault_set(fault, ERR_MEMORY, NULL, "no memory");
+    if (memory) {
+        fclose(memory);
+    }
+    cJSON *row = NULL;
+    if (err == ERR_OK && n > 1) {
+        err = json_parse((Str){text, n}, 1 << 20, log, &row, fault);
+    }
+    const char *found = json_string(row, "path", NULL);
+    if (err == ERR_OK && !row) {
+        err = fault_set(fault, ERR_NOT_FOUND, "rolltop policies FILE lists them",
+                        "%s knows no policy %lld", log, (long long)version);
+    }
+    *path = err == ERR_OK && found ? xstrdup(found) : NULL;
+    cJSON_Delete(row);
+    free(text);
+    return err;
+}
+
 /* ---- show --------------------------------------------------------------------------------- */
 
 static const char *const show_parts[][2] = {
@@ -78,7 +108,9 @@ static const char *const show_parts[][2] = {
 
 static Err show(const PolicyFlags *f, int64_t version, Fault *fault)
 {
-    Err err = ERR_OK;
+    char *path = NULL;
+    Err err = policy_path(f->log, version, &path, fault); /* an unknown one shows nothing */
+    free(path);
     for (size_t i = 0; i < sizeof show_parts / sizeof *show_parts && err == ERR_OK; i++) {
         char sql[640];
         const char *at = strstr(show_parts[i][1], "%lld");
@@ -95,11 +127,20 @@ static Err show(const PolicyFlags *f, int64_t version, Fault *fault)
 
 /* ---- diff --------------------------------------------------------------------------------- */
 
+typedef struct DiffTable {
+    bool json, began; /* titles come with the first row: none above an error */
+} DiffTable;
+
 static void print_row(const PolicyDiff *row, void *user)
 {
-    const PolicyFlags *f = user;
+    DiffTable *table = user;
     double share = row->elements > 0 ? (double)row->changed / (double)row->elements : 0.0;
-    if (!f->json) {
+    if (!table->json) {
+        if (!table->began) {
+            printf("%-48s %12s %10s %12s %12s %12s\n", "TENSOR", "ELEMENTS", "CHANGED", "NORM A",
+                   "NORM B", "NORM CHANGE");
+        }
+        table->began = true;
         printf("%-48s %12lld %8.4f %% %12.6g %12.6g %12.6g\n", row->name,
                (long long)row->elements, 100.0 * share, row->norm_a, row->norm_b,
                row->norm_change);
@@ -162,30 +203,17 @@ static Err policy_dir(const PolicyFlags *f, const char *word, char **dir, char *
                          "policy %lld is looked up in a log, and none is named",
                          (long long)version);
     }
-    char sql[128];
-    (void)str_format(sql, sizeof sql, "select path from policy where version = %lld "
-                     "order by change_id desc limit 1", (long long)version);
-    char *text = NULL;
-    size_t n = 0;
-    FILE *memory = open_memstream(&text, &n);
-    Err err = memory ? query_sql(f->log, sql, true, memory, fault)
-                     : fault_set(fault, ERR_MEMORY, NULL, "no memory");
-    if (memory) {
-        fclose(memory);
+    Err err = policy_path(f->log, version, dir, fault);
+    if (err == ERR_OK && !*dir) {
+        err = fault_set(fault, ERR_NOT_FOUND, "name a directory",
+                        "%s does not say where policy %lld lies", f->log, (long long)version);
     }
-    cJSON *row = NULL;
-    if (err == ERR_OK && n > 1) {
-        err = json_parse((Str){text, n}, 1 << 20, f->log, &row, fault);
-    }
-    const char *path = json_string(row, "path", NULL);
-    if (err == ERR_OK && !path) {
-        err = fault_set(fault, ERR_NOT_FOUND, "rolltop policies FILE lists them",
-                        "%s knows no policy %lld", f->log, (long long)version);
-    }
-    *dir = err == ERR_OK ? xstrdup(path) : NULL;
     err = err ? err : build(version, dir, built, fault);
-    cJSON_Delete(row);
-    free(text);
+    if (err == ERR_OK && !fs_is_dir(*dir)) {
+        err = fault_set(fault, ERR_NOT_FOUND, "rolltop policies FILE tells which are not retired",
+                        "the weights of policy v%lld are no longer at %s", (long long)version,
+                        *dir);
+    }
     return err;
 }
 
@@ -195,11 +223,8 @@ static Err diff(const PolicyFlags *f, const char *a, const char *b, Fault *fault
     char *built[2] = {NULL, NULL};
     Err err = policy_dir(f, a, &dirs[0], &built[0], fault);
     err = err ? err : policy_dir(f, b, &dirs[1], &built[1], fault);
-    if (err == ERR_OK && !f->json) {
-        printf("%-48s %12s %10s %12s %12s %12s\n", "TENSOR", "ELEMENTS", "CHANGED", "NORM A",
-               "NORM B", "NORM CHANGE");
-    }
-    err = err ? err : policy_diff(dirs[0], dirs[1], print_row, (void *)(uintptr_t)f, fault);
+    DiffTable table = {.json = f->json};
+    err = err ? err : policy_diff(dirs[0], dirs[1], print_row, &table, fault);
     for (int i = 0; i < 2; i++) {
         if (built[i]) {
             (void)fs_remove_tree(built[i], NULL);

@@ -50,6 +50,23 @@ says 2 "$T/x.db" salvage "$T/x.db" "$T/y.db"
 says 2 "log trim wants --keep-age or --max-size" trim "$T/x.db"
 says 2 "--keep-age 5x is no age" trim "$T/x.db" --keep-age 5x
 says 2 "--max-size lots is no size" trim "$T/x.db" --max-size lots
+# What is no log is named and stays as it is, to the byte, with nothing beside it.
+mkdir "$T/dir"
+mkfifo "$T/fifo"
+: >"$T/empty"
+printf 'x' >"$T/byte"
+head -c 100000 /dev/urandom >"$T/noise"
+cp "$T/noise" "$T/noise.was"
+for verb in compact "trim --keep-age 1h"; do
+    says 2 "dir is not a regular file" $verb "$T/dir"
+    says 2 "fifo is not a regular file" $verb "$T/fifo"
+    says 2 "empty is empty: no run was recorded" $verb "$T/empty"
+    says 2 "byte is empty: no run was recorded" $verb "$T/byte"
+    says 2 "noise: cannot read the log: file is not a database" $verb "$T/noise"
+done
+[ "$(wc -c <"$T/empty") $(cat "$T/byte")" = "0 x" ] || fail "a file that is no log was written to"
+cmp "$T/noise" "$T/noise.was" || fail "a file of noise was written to"
+ls "$T" | grep -E '(dir|fifo|empty|byte|noise)\.lock' && fail "a lock beside what is no log"
 timeout 30 "$R" watch --rollout-external-engine-addrs 127.0.0.1:1 --headless \
     --log-keep-age never >"$T/out" 2>&1 </dev/null && fail "watch took an age of never"
 grep -qF -- "--log-keep-age never is no age" "$T/out" || fail "watch: $(cat "$T/out")"
@@ -80,6 +97,9 @@ wait $writer 2>/dev/null
 writer=
 
 # After it.
+timeout 60 "$R" policy show 7 --log "$T/run.db" >"$T/out" 2>"$T/err"
+[ $? -eq 2 ] && grep -qF "knows no policy 7" "$T/err" && [ ! -s "$T/out" ] ||
+    fail "a policy that is not in the log: $(cat "$T/out" "$T/err")"
 says 0 "sound: the file" check "$T/run.db"
 says 0 '"schema":' info "$T/run.db" --json
 says 0 "0 rows went" trim "$T/run.db" --keep-age 1h
@@ -91,6 +111,9 @@ ls "$T" | grep -qE 'partial|\.source' && fail "something is left over: $(ls "$T"
 size=$(wc -c <"$T/run.db")
 dd if=/dev/zero of="$T/run.db" bs=4096 seek=$((size / 8192)) count=3 conv=notrunc 2>/dev/null
 says 1 ":" check "$T/run.db"
+cp "$T/run.db" "$T/was.db"
+says 2 "is damaged" compact "$T/run.db"
+cmp "$T/run.db" "$T/was.db" || fail "a damaged log was written anew"
 timeout 60 "$R" log salvage "$T/run.db" "$T/again.db" >"$T/out" 2>&1
 [ $? -le 1 ] || fail "salvage of a damaged log: $(cat "$T/out")"
 says 0 "rows" info "$T/again.db"
