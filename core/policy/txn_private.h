@@ -1,5 +1,6 @@
-/* Shared by txn.c (phases), txn_calls.c (what is asked, what may still be under way) and
- * txn_verify.c (the judgement over members). Nobody else looks in. */
+/* Shared by txn.c (answers, losses, time), txn_phases.c (what each phase gives and what follows it),
+ * txn_calls.c (what is asked, what may still be under way) and txn_verify.c (the judgement over
+ * members). Nobody else looks in. */
 #ifndef ROLLTOP_POLICY_TXN_PRIVATE_H
 #define ROLLTOP_POLICY_TXN_PRIVATE_H
 
@@ -68,8 +69,21 @@ struct Txn {
 /* Judges VERIFY once every member's parts are in: sets failed and why on the odd ones. */
 void txn_judge(Txn *txn);
 Member *txn_member(const Txn *txn, int engine); /* NULL: none of this transaction */
+
+/* txn_phases.c. txn_enter takes back what the phase before left in the members; the starts enter
+ * their phase and give members their work. */
 bool member_active(const Member *member); /* not lost, not quarantined */
 int64_t txn_wanted_version(const Txn *txn);
+void txn_enter(Txn *txn, TxnPhase phase, int64_t now_us);
+void txn_start_prepare(Txn *txn, int64_t now_us);
+void txn_start_look(Txn *txn, Member *member);
+/* Work of the phase just entered to every member that has any: the rest is done at once. */
+void txn_start_members(Txn *txn, TxnActionKind kind);
+void txn_decide(Txn *txn, bool commit, int64_t now_us);
+void txn_start_rollback(Txn *txn, int64_t now_us); /* once that decision is durable */
+void txn_start_continue(Txn *txn, int64_t now_us);
+void txn_advance(Txn *txn, int64_t now_us); /* while all are done with the phase: the next one */
+void txn_finish(Txn *txn, bool committed);
 
 /* txn_calls.c. The action stays the caller's to fill until the next emit. */
 TxnAction *txn_emit(Txn *txn, TxnActionKind kind);
