@@ -4,7 +4,7 @@
  * no code with the machine: it reads the log's entries and looks at the simulated engines.
  *
  * One seed is one episode: a fleet without a policy, `updates` fleet-wide transactions with
- * faults, then quiet until every engine serves again. 64 engines take about 0.3 ms a transaction. */
+ * faults, then quiet until every engine serves again. 64 engines take 0.3 ms a transaction. */
 #ifndef ROLLTOP_POLICY_SIM_H
 #define ROLLTOP_POLICY_SIM_H
 
