@@ -160,7 +160,8 @@ static Err wal_is_whole(const char *path, Fault *fault)
 /* SQLite writes a file anew without a word about rows that a damaged page hides. */
 static Err is_whole(Db *db, Fault *fault)
 {
-    static const char sql[] = "SELECT count(*) FROM pragma_quick_check(1) WHERE quick_check <> 'ok'";
+    static const char sql[] =
+        "SELECT count(*) FROM pragma_quick_check(1) WHERE quick_check <> 'ok'";
     int64_t breaches = 0;
     Err err = db_i64(db, sql, 0, &breaches, fault);
     if (err == ERR_OK && breaches > 0) {

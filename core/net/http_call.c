@@ -34,6 +34,9 @@ static size_t on_curl_header(char *bytes, size_t size, size_t count, void *user)
     HttpCall *call = user;
     size_t n = size * count;
     http_call_saw_bytes(call);
+    if (call->status >= 200) {
+        return n; /* behind the head: a trailer */
+    }
     if (n >= 5 && memcmp(bytes, "HTTP/", 5) == 0) {
         text_clear(&call->headers); /* an interim reply (100) came before */
         call->head_whole = false;
@@ -44,11 +47,9 @@ static size_t on_curl_header(char *bytes, size_t size, size_t count, void *user)
         call->forced = HTTP_END_TOO_LARGE;
         return 0;
     }
-    if (call->head_whole && call->spec.on_head && !call->queued_end) {
-        int status = http_call_status(call);
-        if (status >= 200) {
-            call->spec.on_head(call, status, call->spec.user);
-        }
+    call->status = call->head_whole ? http_call_status(call) : 0;
+    if (call->status >= 200 && call->spec.on_head && !call->queued_end) {
+        call->spec.on_head(call, call->status, call->spec.user);
     }
     return n;
 }
@@ -500,6 +501,7 @@ static void set_options(HttpCall *call, const HttpRequestSpec *spec, bool loopba
     /* Ours are the only time bounds: curl's own would all end in the same code. */
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, 24L * 3600 * 1000);
     curl_easy_setopt(easy, CURLOPT_MAXFILESIZE_LARGE, (curl_off_t)call->spec.max_body);
+    curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's are no reply */
     curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_curl_header);
     curl_easy_setopt(easy, CURLOPT_HEADERDATA, call);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_curl_body);

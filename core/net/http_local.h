@@ -23,7 +23,7 @@ struct HttpCall {
     int64_t first_us;
     uint64_t body_bytes;
     HttpEnd forced;                /* decided by us before curl saw an end; OK: none */
-    int status;                    /* of a plain one */
+    int status;                    /* of the head, once that is whole */
     bool added, queued_end, done, connected;
     bool fresh;                    /* a plain one opened its connection */
     bool head_whole; /* the blank line behind the headers came; curl calls it a success if not */

@@ -22,6 +22,7 @@ enum {
     PLAIN_HEAD = 255, /* bytes of most heads, so that one allocation holds them */
     PLAIN_READ_SIZE = 64 << 10,
     PLAIN_READS_AT_ONCE = 4,  /* of a connection, before others have their turn */
+    PLAIN_INTERIMS = 64,      /* replies below 200 before the one that counts */
     PLAIN_POOL_AGE_MS = 20000,
     PLAIN_POOL_MAX = 4096
 };
@@ -33,6 +34,7 @@ struct HttpPlainConn {
     HttpClient *client;
     int fd;
     HeadPart part;
+    int interims;
     bool connecting, writing, finished, keep, watched;
     http_parser parser;
     Text request;          /* what has not been sent; freed once it is */
@@ -294,11 +296,16 @@ static int on_headers_complete(http_parser *parser)
     }
     call->status = parser->status_code;
     call->head_whole = true;
+    if (call->status < 200) { /* no body follows, whatever its headers say: 1 */
+        HttpPlainConn *conn = parser->data;
+        call->forced = ++conn->interims > PLAIN_INTERIMS ? HTTP_END_TOO_LARGE : HTTP_END_OK;
+        return call->forced == HTTP_END_OK ? 1 : -1;
+    }
     if (parser->content_length != UINT64_MAX && parser->content_length > call->spec.max_body) {
         call->forced = HTTP_END_TOO_LARGE;
         return -1;
     }
-    if (call->spec.on_head && call->status >= 200 && !call->queued_end) {
+    if (call->spec.on_head && !call->queued_end) {
         call->spec.on_head(call, call->status, call->spec.user);
     }
     return 0;
@@ -366,7 +373,8 @@ static bool feed(HttpPlainConn *conn, const char *bytes, size_t n)
     size_t used = http_parser_execute(&conn->parser, &settings, bytes, n);
     enum http_errno error = HTTP_PARSER_ERRNO(&conn->parser);
     if (conn->finished) {
-        conn->keep = conn->keep && used == n && n > 0;
+        /* A request that was answered before all of it had left would go on in the next one. */
+        conn->keep = conn->keep && used == n && n > 0 && conn->request.n == 0;
         end_call(call, HTTP_END_OK, "");
         return false;
     }
@@ -548,6 +556,7 @@ static void begin(HttpCall *call, HttpPlainConn *conn)
     conn->call = call;
     conn->finished = conn->keep = false;
     conn->sent = 0;
+    conn->interims = 0;
     http_parser_init(&conn->parser, HTTP_RESPONSE);
     conn->parser.data = conn;
     if (conn->connecting) {

@@ -7,7 +7,7 @@
 #include "tests/net/raw_server.h"
 
 typedef struct Done {
-    int count, status, pieces;
+    int count, status, pieces, heads;
     HttpEnd end;
     char body[4096], headers[4096], error[128];
     double retry_after_s;
@@ -68,6 +68,28 @@ static bool broken(const RawRequest *r)
         raw_print(r->fd, "HTTP/1.1 200 OK\r\n");
         return endless(r->fd, "X-Line: 0123456789012345678901234567890123456789012345678901\r\n",
                        0);
+    } else if (strcmp(r->path, "/interims") == 0) {
+        return endless(r->fd, "HTTP/1.1 100 Continue\r\n\r\n", 0);
+    } else if (strcmp(r->path, "/switch") == 0) {
+        raw_print(r->fd, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n"
+                         "Connection: upgrade\r\n\r\nnot HTTP any more");
+    } else if (strcmp(r->path, "/both-lengths") == 0) {
+        raw_print(r->fd, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n"
+                         "\r\n5\r\nhello\r\n0\r\n\r\n");
+    } else if (strcmp(r->path, "/two-lengths") == 0) {
+        raw_print(r->fd, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\n"
+                         "hello");
+    } else if (strcmp(r->path, "/less-than-none") == 0) {
+        raw_print(r->fd, "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\nhello");
+    } else if (strcmp(r->path, "/big-chunk") == 0) {
+        raw_print(r->fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                         "7fffffff\r\nhello");
+        raw_sleep_ms(90000);
+    } else if (strcmp(r->path, "/trailers") == 0) {
+        raw_print(r->fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                         "5\r\nhello\r\n0\r\n");
+        return endless(r->fd, "X-Line: 0123456789012345678901234567890123456789012345678901\r\n",
+                       0);
     } else if (strcmp(r->path, "/big-length") == 0) {
         raw_print(r->fd, "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\nabc");
         raw_sleep_ms(90000);
@@ -108,6 +130,16 @@ static bool handler(const RawRequest *r, void *user)
     } else if (strcmp(r->path, "/interim") == 0) {
         raw_print(r->fd, "HTTP/1.1 100 Continue\r\nX-Interim: 1\r\n\r\n");
         raw_reply(r->fd, 201, "", "made");
+    } else if (strcmp(r->path, "/interim-length") == 0) {
+        raw_print(r->fd, "HTTP/1.1 102 Wait\r\nContent-Length: 900\r\n\r\n");
+        raw_reply(r->fd, 201, "", "made");
+    } else if (strcmp(r->path, "/trailer") == 0) {
+        raw_print(r->fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-One\r\n\r\n"
+                         "4;ext=\"a\"\r\nmade\r\n0\r\nX-One: late\r\nContent-Length: 9\r\n\r\n");
+    } else if (strcmp(r->path, "/early") == 0) { /* its body is too long to be read here */
+        raw_reply(r->fd, 413, "", "too long");
+        raw_sleep_ms(90000);
+        return false;
     } else if (strcmp(r->path, "/redirect") == 0) {
         raw_reply(r->fd, 302, "Location: /ok\r\n", "moved");
     } else if (strcmp(r->path, "/busy") == 0) {
@@ -139,6 +171,12 @@ static bool on_body(HttpCall *call, Str piece, void *user)
         CHECK_I64(http_start(done->client, again, NULL, NULL), ERR_OK);
     }
     return done->stop_after == 0 || done->pieces < done->stop_after;
+}
+
+static void on_head(HttpCall *call, int status, void *user)
+{
+    CHECK_I64(http_call_status(call), status);
+    ((Done *)user)->heads++;
 }
 
 static void on_done(HttpCall *call, const HttpResult *result, void *user)
@@ -322,6 +360,68 @@ static void every_failure_has_its_own_end(void)
         CHECK(done.error[0] != '\0');
         CHECK(clock_mono_us() - from < 60000000);
     }
+}
+
+/* Where curl is laxer, or ends otherwise: only of the client without it. */
+static void framing_that_could_be_read_in_two_ways_is_refused(void)
+{
+    static const struct {
+        const char *path;
+        HttpEnd end;
+    } cases[] = {
+        {"/both-lengths", HTTP_END_MALFORMED}, {"/two-lengths", HTTP_END_MALFORMED},
+        {"/less-than-none", HTTP_END_MALFORMED}, {"/switch", HTTP_END_MALFORMED},
+        {"/big-chunk", HTTP_END_TOO_LARGE}, {"/trailers", HTTP_END_TOO_LARGE},
+        {"/interims", HTTP_END_TOO_LARGE}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0] && host[0] == '1'; i++) {
+        Done done;
+        HttpRequestSpec spec = get(cases[i].path, &done);
+        spec.max_body = 1000;
+        run(&spec);
+        if (done.end != cases[i].end) {
+            fprintf(stderr, "%s: %s\n", cases[i].path, done.error);
+        }
+        CHECK_STR(http_end_name(done.end), http_end_name(cases[i].end));
+    }
+}
+
+static void interim_replies_and_trailers_are_not_the_reply(void)
+{
+    Done done;
+    HttpRequestSpec spec = get("/interim-length", &done);
+    spec.on_head = on_head;
+    run(&spec);
+    CHECK_I64(done.end, HTTP_END_OK);
+    CHECK_I64(done.status, 201);
+    CHECK_STR(done.body, "made");
+    CHECK_I64(done.heads, 1);
+    spec = get("/trailer", &done);
+    spec.on_head = on_head;
+    run(&spec);
+    CHECK_I64(done.end, HTTP_END_OK);
+    CHECK_STR(done.body, "made");
+    CHECK_I64(done.heads, 1);
+    CHECK(strstr(done.headers, "late") == NULL);
+}
+
+/* The rest of a request that was answered early must not stand before the next one. */
+static void a_connection_with_half_a_request_is_not_kept(void)
+{
+    enum { LONG = 32 << 20 };
+    Done done;
+    char *body = xcalloc(1, LONG);
+    HttpRequestSpec spec = get("/early", &done);
+    spec.method = "POST";
+    spec.body = (Str){body, LONG};
+    run(&spec);
+    CHECK_I64(done.end, HTTP_END_OK);
+    CHECK_I64(done.status, 413);
+    CHECK_STR(done.body, "too long");
+    spec = get("/ok", &done);
+    run(&spec);
+    CHECK_I64(done.end, HTTP_END_OK);
+    CHECK_STR(done.body, "hello");
+    free(body);
 }
 
 static void nobody_there(void)
@@ -531,6 +631,9 @@ int main(void)
         RUN(a_proxy_of_the_environment_is_not_for_loopback);
         RUN(retry_after_is_read);
         RUN(every_failure_has_its_own_end);
+        RUN(framing_that_could_be_read_in_two_ways_is_refused);
+        RUN(interim_replies_and_trailers_are_not_the_reply);
+        RUN(a_connection_with_half_a_request_is_not_kept);
         RUN(nobody_there);
         RUN(a_stale_connection_is_tried_again_only_if_harmless);
         RUN(connections_are_kept);
