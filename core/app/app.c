@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,6 +87,13 @@ bool app_parse(const FlagCommand *command, const FlagSpec *specs, size_t count, 
     return false;
 }
 
+/* The errno of an earlier write is gone by now; a pipe without a reader still says so. */
+static bool reader_gone(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 int app_output_end(int status)
 {
     Fault fault = {0};
@@ -95,7 +103,9 @@ int app_output_end(int status)
     if (!failed && !ferror(stdout)) {
         return status;
     }
-    if (why == 0) {
+    if (why == 0 && reader_gone()) {
+        why = EPIPE;
+    } else if (why == 0) {
         (void)fault_set(&fault, ERR_IO, NULL, "cannot write the output");
     } else if (why != EPIPE) {
         (void)fault_set_sys(&fault, ERR_IO, why, NULL, "cannot write the output");

@@ -93,6 +93,11 @@ done
 ( "$R" events "$T/run.db" --follow -n 1 2>"$T/gone.err"; echo $? >"$T/gone.st" ) | head -n 1 >/dev/null
 ends "$T/gone.st" 3 "events --follow without a reader"
 [ -s "$T/gone.err" ] && fail "events --follow without a reader said: $(cat "$T/gone.err")"
+# So does a plain console, whichever of its writes meets the empty pipe.
+for turn in 1 2 3 4 5; do
+    timeout 60 "$R" demo --incident 2>"$T/gone.err" </dev/null | head -n 1 >/dev/null
+    [ -s "$T/gone.err" ] && fail "turn $turn, a console without a reader: $(cat "$T/gone.err")"
+done
 # Nobody reads, the pipe is full: an interrupt is heard.
 mkfifo "$T/pipe"
 (
