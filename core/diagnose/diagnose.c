@@ -62,11 +62,6 @@ void diagnose_free(Diagnose *diagnose)
     }
 }
 
-int diagnose_open(const Diagnose *diagnose)
-{
-    return diagnose->open_count;
-}
-
 static void tell(Diagnose *d, const Open *open, bool worse, int64_t ended_us)
 {
     if (d->count == d->capacity) {

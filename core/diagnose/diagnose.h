@@ -82,6 +82,5 @@ Diagnose *diagnose_new(int64_t first_incident);
 void diagnose_free(Diagnose *diagnose);
 void diagnose_tick(Diagnose *diagnose, const DiagPicture *picture);
 bool diagnose_next(Diagnose *diagnose, DiagAction *out);
-int diagnose_open(const Diagnose *diagnose);
 
 #endif

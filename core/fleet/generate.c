@@ -380,8 +380,3 @@ const char *generate_engine(const Generation *g)
 {
     return g->engine;
 }
-
-size_t generate_tokens(const Generation *g)
-{
-    return generate_scan_tokens(g->scan);
-}

@@ -71,7 +71,6 @@ Err generate_start(HttpClient *client, const GenerateSpec *spec, const GenerateE
                    Generation **out, Fault *fault);
 void generate_cancel(Generation *g); /* closes the connection; on_done with CANCELLED */
 const char *generate_engine(const Generation *g); /* "" until told */
-size_t generate_tokens(const Generation *g);
 
 /* Pure core, for tests, fuzzing and the bench: feeds one event's JSON. */
 typedef struct GenerateScan GenerateScan;

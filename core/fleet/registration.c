@@ -475,11 +475,6 @@ void registration_gone(Registration *r, int engine)
     set_place(r, engine, PLACE_NONE);
 }
 
-bool registration_known(const Registration *r)
-{
-    return r->known;
-}
-
 bool registration_listed(const Registration *r, int engine)
 {
     return !r->known || (engine < r->engine_count

@@ -43,8 +43,8 @@ void registration_came(Registration *registration, int engine, const char *addre
                        int64_t now_us);
 void registration_gone(Registration *registration, int engine); /* taken out of the fleet */
 
-bool registration_known(const Registration *registration); /* the frontend gives lists at all */
 bool registration_listed(const Registration *registration, int engine);
-int registration_count(const Registration *registration); /* workers on the newest list */
+/* Workers on the newest list; what tests judge the reading of a list by. */
+int registration_count(const Registration *registration);
 
 #endif

@@ -187,29 +187,6 @@ float f32_from_f16(uint16_t v)
     return out;
 }
 
-uint16_t f16_from_f32(float v)
-{
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof bits);
-    uint32_t sign = bits >> 16 & 0x8000;
-    uint32_t magnitude = bits & 0x7FFFFFFFu;
-    if (magnitude > 0x7F800000u) {
-        return (uint16_t)(sign | 0x7E00 | (magnitude >> 13 & 0x3FF));
-    }
-    if (magnitude >= 0x477FF000u) { /* 65520 and above round to infinity */
-        return (uint16_t)(sign | 0x7C00);
-    }
-    if (magnitude < 0x38800000u) { /* below 2^-14: subnormal; adding 0.5 rounds to nearest even */
-        float shifted;
-        memcpy(&shifted, &magnitude, sizeof shifted);
-        shifted += 0.5f;
-        memcpy(&magnitude, &shifted, sizeof magnitude);
-        return (uint16_t)(sign | (magnitude - 0x3F000000u));
-    }
-    magnitude += 0xFFFu + (magnitude >> 13 & 1);
-    return (uint16_t)(sign | ((magnitude - 0x38000000u) >> 13));
-}
-
 Err st_read_bytes(const StTensor *tensor, size_t from, size_t n, void *out)
 {
     if (from > tensor->bytes || n > tensor->bytes - from) {

@@ -69,6 +69,5 @@ Err st_write(const char *path, const StWriteTensor *tensors, size_t count,
 uint16_t bf16_from_f32(float v);
 float f32_from_bf16(uint16_t v);
 float f32_from_f16(uint16_t v);
-uint16_t f16_from_f32(float v);
 
 #endif

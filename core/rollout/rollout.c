@@ -557,11 +557,6 @@ int rollout_wanted(const Rollout *r)
     return r->count;
 }
 
-bool rollout_complete(const Rollout *r)
-{
-    return r->done;
-}
-
 int64_t rollout_batch_policy(const Rollout *r)
 {
     return trail_newest(&r->trail);
@@ -579,11 +574,6 @@ bool rollout_kept(const Rollout *r, int64_t sample, RolloutSample *out)
                            .span_count = s->span_count,
                            .text = {s->text, s->text_bytes}};
     return true;
-}
-
-int64_t rollout_last_sample(const Rollout *r)
-{
-    return r->config.first_sample + r->count - 1;
 }
 
 int rollout_samples(const Rollout *r, const RolloutSample **out)

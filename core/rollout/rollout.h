@@ -129,10 +129,8 @@ int64_t rollout_next_due_us(const Rollout *rollout);            /* 0: nothing wa
 int rollout_in_flight(const Rollout *rollout);
 int rollout_accepted(const Rollout *rollout);
 int rollout_wanted(const Rollout *rollout);
-bool rollout_complete(const Rollout *rollout);
 /* Accepted samples in order of group, then sample. */
 int rollout_samples(const Rollout *rollout, const RolloutSample **out);
-int64_t rollout_last_sample(const Rollout *rollout); /* highest id given out */
 /* What the sample's present attempt goes on from; valid until its end. False: nothing. */
 bool rollout_kept(const Rollout *rollout, int64_t sample, RolloutSample *out);
 int64_t rollout_batch_policy(const Rollout *rollout); /* the newest that it was told */

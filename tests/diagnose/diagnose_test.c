@@ -42,7 +42,6 @@ static void test_engine(void)
     CHECK_STR(next(d), "");
     diagnose_tick(d, &p);
     CHECK_STR(next(d), ""); /* told once */
-    CHECK_I64(diagnose_open(d), 1);
     e[1].state = ENGINE_FENCED;
     diagnose_tick(d, &p);
     CHECK_STR(next(d), "ENGINE-DEAD 2 crit end");

