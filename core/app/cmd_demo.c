@@ -66,15 +66,13 @@ static void words_free(Words *words)
     }
 }
 
-static void write_words(Words *w, const DemoFlags *f, const DemoTask *task, const char *log,
-                        const char *dir)
+static void write_words(Words *w, const DemoFlags *f, const char *run_id, const DemoTask *task,
+                        const char *log, const char *dir)
 {
     add(w, "run");
     add_pair(w, "--name", "demo");
     add_pair(w, "--log", log);
-    if (f->run_id) {
-        add_pair(w, "--run-id", f->run_id);
-    }
+    add_pair(w, "--run-id", run_id);
     if (f->headless) {
         add(w, "--headless");
     }
@@ -114,18 +112,24 @@ static void write_words(Words *w, const DemoFlags *f, const DemoTask *task, cons
     w->argv[w->argc] = NULL;
 }
 
-static char *default_log(Fault *fault)
+/* Of run and log, where the flags name none: taken once, for making the task takes a second. */
+static char *demo_name(void)
 {
-    char *state = NULL;
-    if (fs_state_dir(&state, fault) != ERR_OK) {
-        return NULL;
-    }
     char stamp[32];
     time_t now = (time_t)(clock_wall_us() / 1000000);
     struct tm parts;
     gmtime_r(&now, &parts);
     (void)strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &parts);
-    char *path = xasprintf("%s/demo-%s.db", state, stamp);
+    return xasprintf("demo-%s", stamp);
+}
+
+static char *default_log(const char *name, Fault *fault)
+{
+    char *state = NULL;
+    if (fs_state_dir(&state, fault) != ERR_OK) {
+        return NULL;
+    }
+    char *path = xasprintf("%s/%s.db", state, name);
     free(state);
     return path;
 }
@@ -152,8 +156,10 @@ static Err make_task(const DemoFlags *f, const char *log, const char *dir, Fault
 static int demo(const DemoFlags *f)
 {
     Fault fault = {0};
-    char *log = f->log ? xstrdup(f->log) : default_log(&fault);
+    char *name = demo_name();
+    char *log = f->log ? xstrdup(f->log) : default_log(name, &fault);
     if (!log) {
+        free(name);
         return app_fail(&fault, APP_USAGE);
     }
     char *work = xasprintf("%s.d", log);
@@ -165,7 +171,7 @@ static int demo(const DemoFlags *f)
         status = app_fail(&fault, APP_USAGE);
     } else {
         Words words = {.argc = 0};
-        write_words(&words, f, &task, log, dir);
+        write_words(&words, f, f->run_id ? f->run_id : name, &task, log, dir);
         status = run_main(words.argc, words.argv, "demo");
         words_free(&words);
     }
@@ -178,6 +184,7 @@ static int demo(const DemoFlags *f)
     free(dir);
     free(work);
     free(log);
+    free(name);
     return status;
 }
 

@@ -30,6 +30,11 @@ wait_for() { # SECONDS COMMAND…
 sql "$T/a.db" "select count(*) n from step where step=-1 and eval_reward_mean is not null" |
     grep -q '"n":1' || fail "an eval before training"
 
+# Without names the log has the run's, although making the task takes a second in between.
+"$R" demo --headless --steps 1 --engines 1 >"$T/named" 2>&1 </dev/null
+run=$(sed -n 's/^run \([^ ]*\)  log .*/\1/p' "$T/named")
+[ -n "$run" ] && [ -f "$T/rolltop/$run.db" ] || { fail "$T/rolltop/$run.db"; cat "$T/named"; }
+
 # A standard stream that is closed is not the number of the next file opened.
 "$R" query "$T/a.db" steps >&- 2>"$T/closed"
 [ $? -eq 3 ] || fail "a closed stdout is an error"
@@ -146,10 +151,10 @@ for verb in stop stop-now; do # of one engine they would end the whole run
 done
 # A note changes nothing: a row among the commands, and an event.
 "$R" ctl note "eng-00 is loud" --run killed | grep -q noted || fail "note"
-sql "$T/b.db" "select count(*) n from command where what='note' and state='done' and
-    reason='eng-00 is loud' and who like '%(pid %'" | grep -q '"n":1' || fail "a note is a command"
-sql "$T/b.db" "select count(*) n from event where text like 'note by %: eng-00 is loud'" |
-    grep -q '"n":1' || fail "a note is an event"
+kept() { sql "$T/b.db" "select count(*) n from $1" | grep -q '"n":1'; }
+wait_for 60 kept "command where what='note' and state='done' and reason='eng-00 is loud' and
+    who like '%(pid %'" || fail "a note is a command"
+wait_for 60 kept "event where text like 'note by %: eng-00 is loud'" || fail "a note is an event"
 "$R" ctl note eng-00 is loud --run killed 2>&1 | grep -q "in quotes" || fail "a note is one word"
 "$R" ctl note x --reason y --run killed 2>&1 | grep -q "other commands" || fail "a note has no reason"
 "$R" ctl note "$(printf '%0201d' 7)" --run killed 2>&1 | grep -q "this one has 201" ||

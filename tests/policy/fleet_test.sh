@@ -106,5 +106,9 @@ grep -q verify "$T/show" || { fail "it shows the answers of each phase"; cat "$T
 last=$(one "select max(version) n from policy")
 "$R" policy diff $((last - 1)) "$last" --log "$T/a.db" >"$T/diff" || fail "rolltop policy diff"
 grep -q "^all tensors" "$T/diff" || { fail "it sums up"; cat "$T/diff"; }
+# One that is retired is told by its name, and without a table's head above.
+"$R" policy diff 1 "$last" --log "$T/a.db" >"$T/diff" 2>"$T/err" && fail "policy 1 is retired"
+[ ! -s "$T/diff" ] || { fail "a head without rows"; cat "$T/diff"; }
+grep -q "the weights of policy v1 are no longer at" "$T/err" || { fail "v1 by name"; cat "$T/err"; }
 [ $failed -eq 0 ] && echo "policy fleet: ok"
 exit $failed
