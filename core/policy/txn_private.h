@@ -1,4 +1,4 @@
-/* Shared by txn.c (answers, losses, time), txn_phases.c (what each phase gives and what follows it),
+/* Shared by txn.c (answers, losses, time), txn_phases.c (what each phase gives and what follows),
  * txn_calls.c (what is asked, what may still be under way) and txn_verify.c (the judgement over
  * members). Nobody else looks in. */
 #ifndef ROLLTOP_POLICY_TXN_PRIVATE_H
