@@ -41,6 +41,7 @@ struct Store {
     StoreMarks marks;
     Writer writer;      /* the writer thread's alone once it runs */
     Retain retain;      /* same */
+    bool stale;         /* same: a group was taken back and they could not be read again */
     Bytes batch;        /* writer's: facts being committed */
     size_t batch_at;    /* first byte that is not durable */
     pthread_t thread;
@@ -119,9 +120,22 @@ static int apply_group_facts(Store *store, Group *group)
     return rc;
 }
 
+/* A group that is taken back has moved on what the writer knows of the log: that is read again. */
+static Err reload(Store *store, Fault *fault)
+{
+    Err err = writer_load(&store->writer, fault);
+    err = err ? err : retain_load(&store->retain, &store->writer.db, fault);
+    store->stale = err != ERR_OK;
+    return err;
+}
+
 static Err commit_group(Store *store, Group *group, Fault *fault)
 {
     Db *db = &store->writer.db;
+    Err err = store->stale ? reload(store, fault) : ERR_OK;
+    if (err != ERR_OK) {
+        return err; /* what is counted on from half a state would be wrong for ever */
+    }
     bool begun = sqlite3_exec(db->handle, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK;
     bool good = begun && apply_group_facts(store, group) == SQLITE_OK &&
                 retain_slice(&store->retain, &store->writer) == SQLITE_OK &&
@@ -129,11 +143,10 @@ static Err commit_group(Store *store, Group *group, Fault *fault)
     if (good) {
         return ERR_OK;
     }
-    Err err = db_fault(db, fault, "cannot record");
+    err = db_fault(db, fault, "cannot record");
     if (begun) {
         sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
-        writer_load(&store->writer, NULL);
-        retain_load(&store->retain, db, NULL);
+        (void)reload(store, NULL); /* not possible now: before the next group */
     }
     return err != ERR_OK ? err : ERR_IO;
 }

@@ -47,7 +47,7 @@ StoreStatus store_status(Store *store, Fault *why);
 uint64_t store_ticket(Store *store); /* also asks for a commit now */
 uint64_t store_durable(Store *store);
 Err store_wait(Store *store, uint64_t ticket, int64_t timeout_ms, Fault *fault);
-uint64_t store_dropped(Store *store);
+uint64_t store_dropped(Store *store); /* bulk rows; for tests and benches, the log says it itself */
 
 /* Largest ids in the log, 0 when none: a resumed core goes on from them. Read at open. */
 typedef struct StoreMarks {
