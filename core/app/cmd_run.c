@@ -187,7 +187,8 @@ static int core_with_console(RunPlan *plan)
     }
     int status = wait_core(pid, stop ? STOP_WAIT_MS : 200);
     if (status < 0) {
-        printf("run %s goes on: rolltop attach --run %s, rolltop ctl stop --run %s\nlog %s\n",
+        printf("run %s goes on: rolltop attach --control --run %s, rolltop ctl stop --run %s\n"
+               "log %s\n",
                plan->run_id, plan->run_id, plan->run_id, plan->log_path);
         return APP_OK;
     }
