@@ -16,6 +16,10 @@ done
 for page in docs/*.md; do
     grep -qF "($page)" README.md || fail "README.md does not list $page"
 done
+for name in $(sed -n 's/^all="\(\$all \)\{0,1\}\(.*\)"$/\2/p' tests/bench/run.sh); do
+    [ "$(grep -c "\`$name\`\|^ .*#.* $name\( \|$\)" docs/benchmarks.md)" -ge 2 ] ||
+        fail "docs/benchmarks.md does not list and explain the bench $name"
+done
 subs=" $("$R" --help | sed -n 's/^  \([a-z]*\)  *.*/\1/p' | tr '\n' ' ')"
 for word in $(grep -ohE '`(build/release/)?rolltop [a-z]+' README.md docs/*.md |
     sed 's/.* //' | sort -u); do
