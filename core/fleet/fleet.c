@@ -6,28 +6,16 @@
 #include "core/base/clock.h"
 #include "core/base/hash.h"
 #include "core/base/mem.h"
-#include "core/fleet/front.h"
-#include "core/fleet/registration.h"
+#include "core/fleet/fleet_private.h"
 #include "store/view.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    TICK_MS = 100,
-    ADDRESS_TABLE = 4 * FLEET_ENGINES_MAX /* a power of two */
-};
+enum { TICK_MS = 100 };
 
-typedef struct Slot {
-    char *name, *address, *base_url;
-    bool local, admitted, removed, retract_paused;
-    int64_t verified_version, pid;
-    int64_t epoch; /* raised when the process is known to have ended: older probes are void */
-    ProbeState probe;
-} Slot;
-
-typedef struct ControlCtx { /* one control call under way */
-    struct ControlCtx *prev, *next;
+struct ControlCtx {
+    ControlCtx *prev, *next;
     Fleet *fleet; /* NULL: the fleet is gone, the answer was given */
     int index;
     int64_t incarnation;
@@ -35,206 +23,7 @@ typedef struct ControlCtx { /* one control call under way */
     bool retract;
     EngineAnswered on_done;
     void *user;
-} ControlCtx;
-
-typedef struct ProbeCtx {
-    Fleet *fleet;
-    int index;
-    ProbeKind kind;
-    int64_t epoch, sent_us;
-} ProbeCtx;
-
-struct Fleet {
-    uv_loop_t *loop;
-    HttpClient *client, *probe_client;
-    Store *store;
-    FleetConfig config;
-    char *bearer, *admin;
-    FleetEvents events;
-    Registration *registration; /* NULL: the frontend is ours */
-    uv_timer_t timer;
-    Slot *slots; /* FLEET_ENGINES_MAX of them: what fleet_engine lent stays where it is */
-    int count;
-    Front *front; /* NULL: there is none */
-    ControlCtx *calls;
-    int16_t by_address[ADDRESS_TABLE]; /* open addressing; index + 1, 0 empty: asked per token */
-    bool freeing;
 };
-
-/* ---- facts -------------------------------------------------------------------------------- */
-
-static EngineState slot_state(const Slot *slot)
-{
-    return slot->removed ? ENGINE_GONE : slot->probe.state;
-}
-
-static void log_state(Fleet *fleet, int index, const char *reason)
-{
-    const Slot *slot = &fleet->slots[index];
-    if (fleet->store) {
-        EngineStateFact fact = {.engine = index + 1, .incarnation = slot->probe.incarnation,
-                                .t_us = clock_wall_us(), .state = slot_state(slot),
-                                .policy_version = slot->verified_version, .reason = reason};
-        store_put_engine_state(fleet->store, &fact);
-    }
-}
-
-static void log_probe(Fleet *fleet, int index, ProbeKind kind, const EngineAnswer *a)
-{
-    if (!fleet->store) {
-        return;
-    }
-    int64_t now = clock_wall_us();
-    ProbeFact fact = {.engine = index + 1, .t_us = now, .latency_us = a->took_us, .kind = kind,
-                      .outcome = a->outcome, .status = a->status, .policy_version = -1};
-    if (index >= 0) {
-        fact.incarnation = fleet->slots[index].probe.incarnation;
-    }
-    if (kind == PROBE_MODEL) {
-        fact.policy_version = a->weight_version;
-    }
-    if (a->known_running) {
-        fact.running = val_of(a->running, now);
-        fact.waiting = val_of(a->waiting, now);
-        fact.used_tokens = val_of(a->used_tokens, now);
-        fact.token_usage = val_of(a->token_usage, now);
-        fact.gen_throughput = val_of(a->gen_throughput, now);
-        fact.cache_hit_rate = val_of(a->cache_hit_rate, now);
-    }
-    if (a->known_tokens) {
-        fact.gen_tokens_total = val_of(a->gen_tokens_total, now);
-        fact.retracted_total = val_of(a->retracted_total, now);
-    }
-    store_put_probe(fleet->store, &fact);
-}
-
-static void new_incarnation(Fleet *fleet, int index)
-{
-    Slot *slot = &fleet->slots[index];
-    int64_t pid = slot->pid;
-    Str identity = str_from(slot->probe.identity);
-    Str head;
-    if (!pid && str_split(&identity, '/', &head)) {
-        (void)str_to_i64(head, &pid); /* "PID/START" of our own engines */
-    }
-    slot->verified_version = -1;
-    slot->admitted = false;
-    slot->retract_paused = false;
-    if (fleet->registration) {
-        registration_came(fleet->registration, index, slot->address, clock_mono_us());
-    }
-    if (fleet->store) {
-        IncarnationFact fact = {.engine = index + 1, .incarnation = slot->probe.incarnation,
-                                .t_us = clock_wall_us(), .pid = pid,
-                                .identity = slot->probe.identity};
-        store_put_incarnation(fleet->store, &fact);
-    }
-    if (fleet->events.on_incarnation) {
-        fleet->events.on_incarnation(index, slot->probe.incarnation, fleet->events.user);
-    }
-}
-
-static void note_registration(Fleet *fleet, int index)
-{
-    EngineState state = slot_state(&fleet->slots[index]);
-    if (state == ENGINE_GONE) {
-        registration_gone(fleet->registration, index);
-    } else if (state == ENGINE_DEAD) {
-        registration_lost(fleet->registration, index);
-    } else if (state != ENGINE_STARTING) {
-        registration_back(fleet->registration, index);
-    }
-}
-
-/* Carries a verdict out: facts first, then whoever listens. */
-static void take_verdict(Fleet *fleet, int index, EngineState before, const ProbeVerdict *verdict)
-{
-    if (verdict->new_incarnation) {
-        new_incarnation(fleet, index);
-    }
-    if (fleet->registration && verdict->changed) {
-        note_registration(fleet, index);
-    }
-    if (verdict->changed || verdict->new_incarnation) {
-        log_state(fleet, index, verdict->reason);
-    }
-    if (verdict->changed && fleet->events.on_state) {
-        fleet->events.on_state(index, before, slot_state(&fleet->slots[index]), verdict->reason,
-                               fleet->events.user);
-    }
-}
-
-/* ---- probes ------------------------------------------------------------------------------- */
-
-static void on_probe(const EngineAnswer *answer, void *user)
-{
-    ProbeCtx *ctx = user;
-    Fleet *fleet = ctx->fleet;
-    Slot *slot = &fleet->slots[ctx->index];
-    if (!fleet->freeing && !slot->removed) {
-        EngineAnswer *void_answer = NULL;
-        log_probe(fleet, ctx->index, ctx->kind, answer);
-        if (ctx->epoch != slot->epoch) { /* it asked a process that has ended since */
-            void_answer = xcalloc(1, sizeof *void_answer);
-            void_answer->end = HTTP_END_CANCELLED;
-            void_answer->err = ERR_CANCELLED;
-        }
-        EngineState before = slot_state(slot);
-        ProbeVerdict verdict = probe_answer(&slot->probe, &fleet->config.probe, ctx->kind,
-                                            void_answer ? void_answer : answer, clock_mono_us());
-        take_verdict(fleet, ctx->index, before, &verdict);
-        free(void_answer);
-    } else if (!fleet->freeing) {
-        slot->probe.in_flight[ctx->kind] = false; /* the engine may be added again */
-    }
-    free(ctx);
-}
-
-static EngineCallKind call_of_probe(ProbeKind kind)
-{
-    switch (kind) {
-    case PROBE_PING: return ENGINE_PING;
-    case PROBE_HEALTH: return ENGINE_HEALTH;
-    case PROBE_LOADS: return ENGINE_LOADS;
-    case PROBE_MODEL: return ENGINE_MODEL_INFO;
-    case PROBE_SERVER: return ENGINE_SERVER_INFO;
-    case PROBE_METRICS: return ENGINE_METRICS;
-    case PROBE_FRONTEND: break;
-    }
-    return ENGINE_PING;
-}
-
-static void send_probe(Fleet *fleet, int index, ProbeKind kind)
-{
-    Slot *slot = &fleet->slots[index];
-    ProbeCtx *ctx = xcalloc(1, sizeof *ctx);
-    *ctx = (ProbeCtx){fleet, index, kind, slot->epoch, clock_mono_us()};
-    EngineCall call = {.kind = call_of_probe(kind),
-                       .timeout_ms = probe_timeout_ms(&slot->probe, &fleet->config.probe, kind,
-                                                      ctx->sent_us)};
-    Fault fault = {0};
-    if (engine_call(fleet->probe_client, slot->base_url,
-                    engine_call_key(call.kind, fleet->bearer, fleet->admin), &call, on_probe, ctx,
-                    &fault) != ERR_OK) {
-        EngineAnswer *answer = xcalloc(1, sizeof *answer); /* the client is full or closing */
-        answer->err = fault.code;
-        answer->end = HTTP_END_CANCELLED;
-        (void)str_format(answer->outcome, sizeof answer->outcome, "not sent");
-        on_probe(answer, ctx);
-        free(answer);
-    }
-}
-
-static void on_front_look(const EngineAnswer *answer, Str body, void *user)
-{
-    Fleet *fleet = user;
-    if (!fleet->freeing) {
-        log_probe(fleet, -1, PROBE_FRONTEND, answer);
-        if (body.n > 0 && fleet->registration) {
-            registration_health(fleet->registration, body, clock_mono_us());
-        }
-    }
-}
 
 static void on_front_change(bool up, const char *reason, void *user)
 {
@@ -255,22 +44,8 @@ static void on_front_ready(Readiness now, const char *words, void *user)
 static void on_tick(uv_timer_t *timer)
 {
     Fleet *fleet = timer->data;
-    const ProbeSettings *settings = &fleet->config.probe;
     int64_t now_us = clock_mono_us();
-    for (int i = 0; i < fleet->count && !fleet->freeing; i++) {
-        if (fleet->slots[i].removed) {
-            continue;
-        }
-        EngineState before = slot_state(&fleet->slots[i]);
-        ProbeVerdict verdict = probe_tick(&fleet->slots[i].probe, settings, now_us);
-        take_verdict(fleet, i, before, &verdict);
-        unsigned due = probe_due(&fleet->slots[i].probe, settings, now_us);
-        for (int k = 0; due != 0; k++, due >>= 1) {
-            if (due & 1) {
-                send_probe(fleet, i, (ProbeKind)k);
-            }
-        }
-    }
+    fleet_probe_due(fleet, now_us);
     if (!fleet->freeing) {
         front_tick(fleet->front, now_us);
     }
@@ -360,7 +135,7 @@ Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConf
     }
     Err err = http_client_new(loop, NULL, &fleet->probe_client, fault);
     if (!err && config->frontend_url) {
-        FrontEvents front = {on_front_look, on_front_change, on_front_ready, fleet};
+        FrontEvents front = {fleet_front_look, on_front_change, on_front_ready, fleet};
         fleet->front = front_new(fleet->probe_client, config->frontend_url,
                                  config->await_listing || config->ask_ready,
                                  &fleet->config.probe, &front);
@@ -464,7 +239,7 @@ Err fleet_add(Fleet *fleet, const char *name, const char *address, bool local, i
                            .address = slot->address, .local = local};
         store_put_engine(fleet->store, &fact);
     }
-    log_state(fleet, at, "added");
+    fleet_log_state(fleet, at, "added");
     return ERR_OK;
 }
 
@@ -472,14 +247,14 @@ void fleet_remove(Fleet *fleet, int index, const char *reason)
 {
     Slot *slot = &fleet->slots[index];
     if (!slot->removed) {
-        EngineState before = slot_state(slot);
+        EngineState before = fleet_slot_state(slot);
         slot->removed = true;
         slot->admitted = false;
         slot->epoch++;
         index_addresses(fleet);
         ProbeVerdict verdict = {.changed = true};
         (void)str_format(verdict.reason, sizeof verdict.reason, "%s", reason);
-        take_verdict(fleet, index, before, &verdict);
+        fleet_take_verdict(fleet, index, before, &verdict);
     }
 }
 
@@ -496,7 +271,7 @@ FleetEngine fleet_engine(const Fleet *fleet, int index)
     return (FleetEngine){
         .index = index, .name = slot->name, .address = slot->address, .base_url = slot->base_url,
         .local = slot->local, .admitted = slot->admitted && !slot->removed,
-        .incarnation = slot->probe.incarnation, .state = slot_state(slot),
+        .incarnation = slot->probe.incarnation, .state = fleet_slot_state(slot),
         .reported_version = slot->probe.reported_version,
         .verified_version = slot->verified_version, .pid = slot->pid,
         .identity = slot->probe.identity,
@@ -545,21 +320,21 @@ void fleet_note_exit(Fleet *fleet, int index, const char *how)
     if (slot->removed) {
         return;
     }
-    EngineState before = slot_state(slot);
+    EngineState before = fleet_slot_state(slot);
     slot->epoch++;
     slot->admitted = false;
     slot->retract_paused = false;
     ProbeVerdict verdict = probe_exit(&slot->probe, how, clock_mono_us());
-    take_verdict(fleet, index, before, &verdict);
+    fleet_take_verdict(fleet, index, before, &verdict);
 }
 
 void fleet_note_tokens(Fleet *fleet, int index)
 {
     Slot *slot = &fleet->slots[index];
-    EngineState before = slot_state(slot);
+    EngineState before = fleet_slot_state(slot);
     if (!slot->removed) {
         ProbeVerdict verdict = probe_tokens(&slot->probe, &fleet->config.probe, clock_mono_us());
-        take_verdict(fleet, index, before, &verdict);
+        fleet_take_verdict(fleet, index, before, &verdict);
     }
 }
 
@@ -568,10 +343,10 @@ void fleet_note_flows(Fleet *fleet)
     for (int i = 0; i < fleet->count; i++) {
         Slot *slot = &fleet->slots[i];
         if (!slot->removed) {
-            EngineState before = slot_state(slot);
+            EngineState before = fleet_slot_state(slot);
             ProbeVerdict verdict = probe_flows(&slot->probe, &fleet->config.probe,
                                                clock_mono_us());
-            take_verdict(fleet, i, before, &verdict);
+            fleet_take_verdict(fleet, i, before, &verdict);
         }
     }
 }
@@ -579,11 +354,11 @@ void fleet_note_flows(Fleet *fleet)
 void fleet_hold(Fleet *fleet, int index, bool paused, bool loading, bool fenced)
 {
     Slot *slot = &fleet->slots[index];
-    EngineState before = slot_state(slot);
+    EngineState before = fleet_slot_state(slot);
     ProbeVerdict verdict = probe_hold(&slot->probe, &fleet->config.probe, paused, loading, fenced,
                                       clock_mono_us());
     if (!slot->removed) {
-        take_verdict(fleet, index, before, &verdict);
+        fleet_take_verdict(fleet, index, before, &verdict);
     }
 }
 
@@ -597,7 +372,7 @@ void fleet_set_verified(Fleet *fleet, int index, int64_t policy_version)
                          policy_version >= 0 ? "holds policy %lld, verified"
                                              : "its policy is not verified (%lld)",
                          (long long)policy_version);
-        log_state(fleet, index, reason);
+        fleet_log_state(fleet, index, reason);
     }
 }
 
