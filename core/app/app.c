@@ -87,6 +87,11 @@ bool app_parse(const FlagCommand *command, const FlagSpec *specs, size_t count, 
     return false;
 }
 
+bool app_version(const char *word, int64_t *version)
+{
+    return str_to_i64(str_from(word[0] == 'v' ? word + 1 : word), version) && *version > 0;
+}
+
 /* The errno of an earlier write is gone by now; a pipe without a reader still says so. */
 static bool reader_gone(void)
 {

@@ -54,6 +54,9 @@ int cmd_policies(int argc, char **argv);
 int cmd_theme(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 
+/* A policy's version as a person types it: v12, as all tables show it, or 12. False: it is none. */
+bool app_version(const char *word, int64_t *version);
+
 /* Their flags, for completion and manual. */
 void cmd_demo_flags(FlagVisit *visit, void *to);
 void cmd_attach_flags(FlagVisit *visit, void *to);

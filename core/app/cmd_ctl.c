@@ -79,8 +79,8 @@ static Err read_words(const FlagRest *rest, char verb[32], const char **target, 
 }
 
 typedef struct CtlFlags {
-    const char *run, *reason;
-    int64_t to;
+    const char *run, *reason, *to;
+    int64_t version; /* of `to`; 0: not given */
     bool help, json;
 } CtlFlags;
 
@@ -106,8 +106,8 @@ static void write_request(Text *text, const char *verb, const char *target, cons
         }
         json_object_end(&out);
     }
-    if (f->to > 0) {
-        json_member_i64(&out, "version", f->to);
+    if (f->version > 0) {
+        json_member_i64(&out, "version", f->version);
     }
     if (f->reason && !note) {
         json_member_string(&out, "reason", f->reason);
@@ -153,7 +153,7 @@ static void ctl_specs(CtlFlags *f, FlagSpec specs[CTL_SPECS])
     const FlagSpec table[CTL_SPECS] = {
         {"run", FLAG_STRING, &f->run, 0, 0, "ID", "which run, when several are alive", NULL},
         {"reason", FLAG_STRING, &f->reason, 0, 0, "TEXT", "kept in the log", NULL},
-        {"to", FLAG_INT, &f->to, 1, 1e15, "VERSION", "update: to this kept policy", NULL},
+        {"to", FLAG_STRING, &f->to, 0, 0, "VERSION", "update: to this kept policy", NULL},
         {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
     memcpy(specs, table, sizeof table);
 }
@@ -205,7 +205,11 @@ int cmd_ctl(int argc, char **argv)
     char verb[32];
     const char *target = NULL;
     Err err = read_words(&rest, verb, &target, &fault);
-    if (err == ERR_OK && f.to > 0 && (strcmp(verb, "update") != 0 || target)) {
+    if (err == ERR_OK && f.to && !app_version(f.to, &f.version)) {
+        err = fault_set(&fault, ERR_ARG, "rolltop policies FILE lists them",
+                        "--to wants a version, v12 or 12, not \"%s\"", f.to);
+    }
+    if (err == ERR_OK && f.to && (strcmp(verb, "update") != 0 || target)) {
         err = fault_set(&fault, ERR_ARG, "rolltop ctl update --to VERSION",
                         "--to is for update of the whole fleet");
     }

@@ -18,7 +18,7 @@
 typedef struct PolicyFlags {
     const char *log, *run;
     FlagList addrs;
-    int64_t version;
+    const char *version;
     bool json, help;
 } PolicyFlags;
 
@@ -32,7 +32,7 @@ static void policy_specs(PolicyFlags *f, FlagSpec specs[POLICY_SPECS])
          NULL},
         {"rollout-external-engine-addrs", FLAG_LIST, &f->addrs, 0, 0, "HOST:PORT",
          "verify: engines without a run", NULL},
-        {"version", FLAG_INT, &f->version, 1, 1e15, "N", "verify: that these should report", NULL},
+        {"version", FLAG_STRING, &f->version, 0, 0, "N", "verify: that these should report", NULL},
         {"json", FLAG_SWITCH, &f->json, 0, 0, NULL, "one JSON object a line", NULL},
         {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
     memcpy(specs, table, sizeof table);
@@ -193,8 +193,7 @@ static Err policy_dir(const PolicyFlags *f, const char *word, char **dir, char *
 {
     int64_t version = 0;
     *dir = NULL;
-    Str number = str_from(word[0] == 'v' ? word + 1 : word);
-    if (!str_to_i64(number, &version)) {
+    if (!app_version(word, &version)) {
         *dir = xstrdup(word);
         return ERR_OK;
     }
@@ -242,15 +241,18 @@ static Err act(const PolicyFlags *f, const FlagRest *rest, bool *good, Fault *fa
     int64_t version = 0;
     const char *verb = rest->count > 0 ? rest->items[0] : "";
     if (strcmp(verb, "verify") == 0 && rest->count <= 2) {
-        PolicyVerify v = {.run = f->run, .addrs = f->addrs, .version = f->version,
+        if (f->version && !app_version(f->version, &version)) {
+            return fault_set(fault, ERR_ARG, "name the version that the engines should report",
+                             "--version wants a version, v12 or 12, not \"%s\"", f->version);
+        }
+        PolicyVerify v = {.run = f->run, .addrs = f->addrs, .version = version,
                           .json = f->json, .artifact = rest->count > 1 ? rest->items[1] : NULL};
         return policy_verify(&v, good, fault);
     }
     if (strcmp(verb, "show") == 0 && rest->count == 2 && f->log) {
-        const char *word = rest->items[1];
-        if (!str_to_i64(str_from(word[0] == 'v' ? word + 1 : word), &version)) {
+        if (!app_version(rest->items[1], &version)) {
             return fault_set(fault, ERR_ARG, "rolltop policies FILE lists them",
-                             "%s is no version of a policy", word);
+                             "%s is no version of a policy", rest->items[1]);
         }
         return show(f, version, fault);
     }

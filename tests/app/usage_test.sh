@@ -43,6 +43,13 @@ says 2 "did you mean pause" ctl pasue
 says 2 "--rollout-batch-size" run --rollout-batchsize 3
 says 2 "--hf-checkpoint is needed" run
 says 2 "no run is alive" ctl stop
+for version in 3 v3; do # as tables show it, too
+    says 2 "no run is alive" ctl update --to $version
+done
+for version in v 0 v0 -1 vv3 3x; do
+    says 2 "--to wants a version, v12 or 12" ctl update --to=$version
+    says 2 "--version wants a version, v12 or 12" policy verify --version=$version
+done
 says 2 "no run is alive"
 says 0 "no run is alive" ls
 for command in watch ls verify demo sim train engine frontend; do

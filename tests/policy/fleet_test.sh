@@ -48,7 +48,7 @@ grep -q "v99999 is not kept; there are v" "$T/no" || { fail "it says which are k
 "$R" ctl update eng-00 --to 3 --run pol >"$T/no" 2>&1 && fail "--to is for all engines"
 newest=
 tries=0
-until "$R" ctl update --to $(($(committed) - 1)) --run pol --reason "worse" >"$T/yes" 2>&1; do
+until "$R" ctl update --to v$(($(committed) - 1)) --run pol --reason "worse" >"$T/yes" 2>&1; do
     tries=$((tries + 1)) # refused while an update is under way
     [ $tries -gt 100 ] && { fail "a kept version is accepted"; cat "$T/yes"; break; }
     sleep 0.1
