@@ -17,7 +17,7 @@ typedef struct Entry {
 struct Discover {
     Entry *entries;
     int count, gone_looks;
-    uint64_t refused;
+    bool full, full_told;
 };
 
 const char *discover_source_name(DiscoverSource source)
@@ -141,7 +141,7 @@ static Entry *find_or_make(Discover *d, const char *address)
 {
     Entry *found = find(d, address);
     if (found || d->count >= DISCOVER_MAX) {
-        d->refused += !found;
+        d->full = d->full || !found;
         return found;
     }
     d->entries = xrealloc(d->entries, (size_t)d->count + 1, sizeof *d->entries);
@@ -238,7 +238,9 @@ int discover_count(const Discover *d)
     return members;
 }
 
-uint64_t discover_refused(const Discover *d)
+bool discover_full(Discover *d)
 {
-    return d->refused;
+    bool first = d->full && !d->full_told;
+    d->full_told = d->full;
+    return first;
 }

@@ -42,6 +42,7 @@ void discover_look(Discover *discover, DiscoverSource source, const char *const 
 void discover_operator(Discover *discover, const char *address, bool add, const char *reason);
 bool discover_next(Discover *discover, DiscoverChange *out);
 int discover_count(const Discover *discover); /* members */
-uint64_t discover_refused(const Discover *discover); /* addresses beyond DISCOVER_MAX */
+/* True once, for whoever tells a person: there were more than DISCOVER_MAX addresses. */
+bool discover_full(Discover *discover);
 
 #endif

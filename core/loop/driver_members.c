@@ -176,6 +176,11 @@ static void take_changes(Driver *d)
             }
         }
     }
+    if (discover_full(d->members.discover)) {
+        driver_event(d, SEVERITY_CRIT, "fleet", 0,
+                     "more than %d engine addresses are named: those beyond do not join",
+                     DISCOVER_MAX);
+    }
 }
 
 void driver_members_word(Driver *d, const char *address, bool add, const char *reason)

@@ -93,6 +93,10 @@ static void take_changes(Watch *w)
             fleet_remove(w->fleet, index, change.reason);
         }
     }
+    if (discover_full(w->discover)) {
+        tell(w, SEVERITY_WARN, -1,
+             "more than %d engine addresses are named: those beyond are not watched", DISCOVER_MAX);
+    }
 }
 
 static void on_look(DiscoverSource source, const char *const *addresses, size_t count, void *user)
