@@ -41,7 +41,8 @@ static Err room_for(const char *path, int64_t bytes, Fault *fault)
     if (err == ERR_OK && there < (uint64_t)bytes) {
         err = fault_set(fault, ERR_LIMIT, "free space there, or name another place",
                         "%s: %lld MiB are needed on its file system, %llu are free", path,
-                        (long long)(bytes >> 20), (unsigned long long)(there >> 20));
+                        (long long)((bytes + (1 << 20) - 1) >> 20),
+                        (unsigned long long)(there >> 20));
     }
     free(dir);
     return err;

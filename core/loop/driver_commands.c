@@ -440,6 +440,9 @@ static bool read_note(Command *c, const cJSON *body, char *why, size_t why_size)
     int64_t alert = json_i64(json_get(body, "target"), "alert", 0);
     size_t n = strlen(words);
     c->engine = -1;
+    if (words[strspn(words, " \t\r\n")] == '\0') {
+        n = 0; /* blanks are no words */
+    }
     if (n == 0 || n > WORDS_MAX) {
         (void)str_format(why, why_size, "a note has 1 to %d bytes of words, this one has %zu; "
                          "e.g. rolltop ctl note \"eng-03 is loud\"", WORDS_MAX, n);

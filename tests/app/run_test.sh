@@ -157,6 +157,7 @@ wait_for 60 kept "command where what='note' and state='done' and reason='eng-00 
 wait_for 60 kept "event where text like 'note by %: eng-00 is loud'" || fail "a note is an event"
 "$R" ctl note eng-00 is loud --run killed 2>&1 | grep -q "in quotes" || fail "a note is one word"
 "$R" ctl note x --reason y --run killed 2>&1 | grep -q "other commands" || fail "a note has no reason"
+"$R" ctl note "   " --run killed 2>&1 | grep -q "this one has 0" || fail "blanks are no words"
 "$R" ctl note "$(printf '%0201d' 7)" --run killed 2>&1 | grep -q "this one has 201" ||
     fail "a long note is refused"
 # The first of two restarts of the trainer does not stay open: the second takes its place.
