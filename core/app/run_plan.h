@@ -23,7 +23,6 @@ typedef struct RunPlan {
     const char *engine_extra[4];
     const char *trainer_argv[4];
     Text argv_json, config_json;
-    bool resumed;
 } RunPlan;
 
 /* `kind` is the default name ("run", "demo"). Makes directories for the log only at the end. */

@@ -73,7 +73,7 @@ static Slot *new_slot(Fleet *fleet, const char *name)
     slot->base_url = xstrdup("");
     slot->verified_version = -1;
     slot->removed = true;
-    probe_init(&slot->probe, clock_mono_us());
+    probe_init(&slot->probe);
     return slot;
 }
 
@@ -227,7 +227,7 @@ Err fleet_add(Fleet *fleet, const char *name, const char *address, bool local, i
     slot->local = local;
     slot->removed = false;
     slot->epoch++;
-    probe_init(&slot->probe, clock_mono_us());
+    probe_init(&slot->probe);
     memcpy(slot->probe.in_flight, before.in_flight, sizeof before.in_flight);
     memcpy(slot->probe.identity, before.identity, sizeof before.identity);
     slot->probe.incarnation = before.incarnation;

@@ -38,7 +38,6 @@ typedef struct FleetConfig {
     bool await_listing; /* the frontend is another's: engines register there by themselves */
     bool ask_ready;     /* asks it whether its model is ready; await_listing does so too */
     ProbeSettings probe;
-    int64_t first_engine_id;    /* 1; engines already in the log are found again by name */
 } FleetConfig;
 
 Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConfig *config,

@@ -25,11 +25,10 @@ ProbeSettings probe_settings_default(void)
                            .refused_limit = 3, .stuck_ms = 20000, .calm_ms = 1000};
 }
 
-void probe_init(ProbeState *p, int64_t now_us)
+void probe_init(ProbeState *p)
 {
     memset(p, 0, sizeof *p);
     p->state = ENGINE_STARTING;
-    p->since_us = now_us;
     p->reported_version = -1;
     p->doubted = true;
 }
@@ -197,7 +196,6 @@ static ProbeVerdict settle(ProbeState *p, const ProbeSettings *s, int64_t now_us
     if (j.state != p->state && !wait) {
         p->calm_us = 0;
         p->state = j.state;
-        p->since_us = now_us;
         verdict.changed = true;
         (void)str_format(verdict.reason, sizeof verdict.reason, "%s", j.reason);
         if (j.state == ENGINE_DEAD) {

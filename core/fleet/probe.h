@@ -31,7 +31,6 @@ ProbeSettings probe_settings_default(void); /* loads and ping 500 ms, dead withi
 
 typedef struct ProbeState {
     EngineState state;
-    int64_t since_us;
     int64_t incarnation;        /* raised when the identity changed; 0: none seen yet */
     char identity[128];
     int64_t reported_version;   /* -1 unknown */
@@ -65,7 +64,7 @@ typedef struct ProbeVerdict {
     char reason[128];
 } ProbeVerdict;
 
-void probe_init(ProbeState *probe, int64_t now_us);
+void probe_init(ProbeState *probe);
 /* Bound of one probe of this kind: never so short that a slow answer would count as none. `probe`
  * may be NULL (the frontend's). */
 int64_t probe_timeout_ms(const ProbeState *probe, const ProbeSettings *settings, ProbeKind kind,

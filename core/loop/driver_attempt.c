@@ -163,7 +163,7 @@ void driver_attempts_unsent(RolloutJob *job)
 }
 
 /* Prompt and kept tokens; malloc'ed. */
-static int32_t *input_of(const RolloutGroup *group, const RolloutSample *kept, size_t *count)
+static int32_t *input_of(const JobGroup *group, const RolloutSample *kept, size_t *count)
 {
     *count = group->id_count + kept->count;
     int32_t *ids = xcalloc(*count + 1, sizeof *ids);

@@ -67,7 +67,7 @@ static Err encode_rows(Driver *d, RolloutJob *job, Fault *fault)
                              job->eval ? d->config->eval_data.path : d->config->data.path,
                              ids->count, (long long)s->max_response_len, d->model.max_positions);
         }
-        job->groups[i] = (RolloutGroup){.prompt_index = job->rows[i]->index, .ids = ids->ids,
+        job->groups[i] = (JobGroup){.prompt_index = job->rows[i]->index, .ids = ids->ids,
                                         .id_count = ids->count};
     }
     return ERR_OK;
@@ -140,7 +140,7 @@ Err driver_job_new(Driver *d, bool eval, RolloutJob **out, Fault *fault)
                             .max_attempts = 20, .retry_min_us = 50000, .retry_max_us = 2000000,
                             .refused_us = REFUSED_US, .first_sample = job->first_sample,
                             .first_group = job->first_group};
-    job->rollout = rollout_new(&config, job->groups, job->group_count);
+    job->rollout = rollout_new(&config, job->group_count);
     log_groups(d, job);
     *out = job;
     return ERR_OK;

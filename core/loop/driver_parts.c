@@ -630,7 +630,7 @@ Err driver_parts_start(Driver *d, Fault *fault)
     FleetConfig fleet = {.frontend_url = c->direct ? NULL : d->front.url,
                          .engine_bearer = c->engine_bearer,
                          .engine_admin = c->engine_admin, .await_listing = c->rollout_url != NULL,
-                         .probe = c->probe, .first_engine_id = 1};
+                         .probe = c->probe};
     Err err = fleet_new(&d->uv, d->control_http, d->store, &fleet, &events, &d->fleet, fault);
     for (int i = d->seat_count; err == ERR_OK && i < fleet_count(d->fleet); i++) {
         driver_seat_reset(d, i, fleet_engine(d->fleet, i).address); /* of an earlier life */

@@ -89,6 +89,12 @@ typedef struct DriverHolds DriverHolds;
 typedef struct RolloutJob RolloutJob;
 typedef struct SyncJob SyncJob;
 
+typedef struct JobGroup { /* a prompt: the machine needs only how many there are */
+    int64_t prompt_index;
+    const int32_t *ids;  /* borrowed; lives as long as the rollout */
+    size_t id_count;
+} JobGroup;
+
 typedef struct Attempt { /* the newest attempt of one sample */
     RolloutJob *job;
     Generation *generation; /* NULL: none in flight */
@@ -105,7 +111,7 @@ struct RolloutJob {
     Rollout *rollout;
     const DataRow **rows;
     TokenIds *ids;
-    RolloutGroup *groups;
+    JobGroup *groups;
     Attempt *attempts;
     int32_t *end_ids;
     int group_count, per_group, in_flight, unsent;

@@ -459,8 +459,7 @@ static Err open_fleet(Verify *v, Fault *fault)
     FleetConfig fleet = {.frontend_url = v->frontend_url[0] ? v->frontend_url : NULL,
                          .engine_bearer = c->engine_bearer, .engine_admin = c->engine_admin,
                          .await_listing = c->local_engines == 0, .ask_ready = true,
-                         .probe = c->probe,
-                         .first_engine_id = 1};
+                         .probe = c->probe};
     err = err ? err : fleet_new(&v->uv, v->http, v->store, &fleet, &events, &v->fleet, fault);
     v->count = (int)(c->local_engines > 0 ? c->local_engines : (int64_t)c->engine_addr_count);
     for (int i = 0; i < v->count && err == ERR_OK; i++) {

@@ -314,7 +314,7 @@ static Err open_fleet(Watch *w, Fault *fault)
     const WatchConfig *c = w->config;
     FleetEvents events = {on_state, on_incarnation, on_frontend, on_ready, w};
     FleetConfig fleet = {.frontend_url = c->frontend_url, .engine_bearer = c->engine_bearer,
-                         .probe = c->probe, .first_engine_id = 1, .ask_ready = true};
+                         .probe = c->probe, .ask_ready = true};
     fleet.probe.health_ms = 0; /* it would generate a token */
     w->discover = discover_new(c->gone_looks > 0 ? (int)c->gone_looks : GONE_LOOKS);
     w->seen = xcalloc(FLEET_ENGINES_MAX, sizeof *w->seen);

@@ -52,9 +52,8 @@ struct Rollout {
     RolloutSample *samples; /* for rollout_samples */
 };
 
-Rollout *rollout_new(const RolloutConfig *config, const RolloutGroup *groups, int group_count)
+Rollout *rollout_new(const RolloutConfig *config, int group_count)
 {
-    (void)groups; /* the driver knows the prompts; the machine needs only how many there are */
     assert(config->samples_per_group > 0 && config->max_in_flight > 0 && config->max_attempts > 0);
     assert(group_count >= 0 && group_count <= ROLLOUT_SAMPLES_MAX / config->samples_per_group);
     Rollout *r = xcalloc(1, sizeof *r);

@@ -47,12 +47,6 @@ typedef struct RolloutConfig {
     int64_t first_sample, first_group;  /* ids to give out */
 } RolloutConfig;
 
-typedef struct RolloutGroup { /* what the driver knows of a prompt */
-    int64_t prompt_index;
-    const int32_t *ids;  /* borrowed until the rollout is freed */
-    size_t id_count;
-} RolloutGroup;
-
 typedef enum RolloutActionKind {
     ROLLOUT_START,   /* sample, attempt, group; kept > 0: from rollout_kept's tokens on */
     ROLLOUT_CANCEL,  /* sample, attempt */
@@ -105,7 +99,7 @@ typedef struct RolloutSample { /* an accepted sample, or the kept part of one */
     bool scored;
 } RolloutSample;
 
-Rollout *rollout_new(const RolloutConfig *config, const RolloutGroup *groups, int group_count);
+Rollout *rollout_new(const RolloutConfig *config, int group_count);
 void rollout_free(Rollout *rollout);
 /* Events. Actions are read with rollout_next until it gives false. */
 void rollout_begin(Rollout *rollout, int64_t now_us);

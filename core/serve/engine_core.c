@@ -202,9 +202,8 @@ static void open_gate(Core *core)
     core->gate_count = 0;
 }
 
-static void submit(Core *core, EngineRequest *request, int64_t now_us)
+static void submit(Core *core, EngineRequest *request)
 {
-    request->submitted_us = now_us;
     rng_seed(&request->rng, request->has_seed ? request->seed : rng_u64(&core->rng));
     engine_text_init(&request->decoder, core->config.tokenizer, request->skip_special);
     bool held = core->pause != PAUSE_NONE && !request->while_paused;
@@ -366,7 +365,7 @@ void core_command(Core *core, CoreCommand *command, int64_t now_us)
 {
     switch (command->kind) {
     case CORE_SUBMIT:
-        submit(core, command->request, now_us);
+        submit(core, command->request);
         break;
     case CORE_ABORT:
         abort_requests(core, command->id, true, now_us);

@@ -124,7 +124,6 @@ Err engine_new(uv_loop_t *loop, const EngineSettings *settings, const char *name
                                                         : engine->model_path);
     engine->version = xstrdup(settings->weight_version);
     engine->start_wall_us = clock_wall_us();
-    engine->start_mono_us = clock_mono_us();
     text_init(&engine->scratch, ENGINE_REPLY_MAX);
     histogram_init(&engine->ttft, TTFT_BOUNDS, HISTOGRAM_BUCKETS);
     histogram_init(&engine->itl, ITL_BOUNDS, HISTOGRAM_BUCKETS);

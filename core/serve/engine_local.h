@@ -115,7 +115,7 @@ struct Engine {
     Weights *weights; /* what the core holds now; NULL when synthetic */
     CoreConfig core;
     int vocab;
-    int64_t start_wall_us, start_mono_us;
+    int64_t start_wall_us;
     PauseMode pause;
     bool stopped;
     int loaders; /* in the thread pool: the engine's memory must stay */

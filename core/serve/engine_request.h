@@ -80,7 +80,7 @@ typedef struct EngineRequest {
     bool in_dirty;
     uint64_t synthetic_key;
     int64_t synthetic_epoch; /* of the key; -1 none */
-    int64_t submitted_us, first_token_us, finished_us;
+    int64_t first_token_us, finished_us;
     _Atomic int outputs;   /* both for the list of requests in flight */
     _Atomic int stage;     /* RequestStage */
 } EngineRequest;

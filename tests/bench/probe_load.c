@@ -152,7 +152,7 @@ int main(int argc, char **argv)
     Bench b = {0};
     uv_loop_init(&loop);
     uv_timer_init(&loop, &timer);
-    FleetConfig config = {.probe = probe_settings_default(), .first_engine_id = 1};
+    FleetConfig config = {.probe = probe_settings_default()};
     config.probe.ping_ms = config.probe.loads_ms = 1000; /* 1 Hz */
     config.probe.model_ms = 10000;
     config.probe.health_ms = config.probe.metrics_ms = 0;

@@ -111,8 +111,7 @@ static void run_ms(int64_t ms)
 
 static void fleet_start(const char *frontend)
 {
-    FleetConfig config = {.frontend_url = frontend, .probe = probe_settings_default(),
-                          .first_engine_id = 1};
+    FleetConfig config = {.frontend_url = frontend, .probe = probe_settings_default()};
     FleetEvents events = {on_state, on_incarnation, on_frontend, NULL, NULL};
     Fault fault = {0};
     memset(&seen, 0, sizeof seen);

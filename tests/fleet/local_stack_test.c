@@ -289,7 +289,7 @@ static void killed_in_mid_stream_and_back(void)
 
 static void fleet_up(void)
 {
-    FleetConfig config = {.probe = probe_settings_default(), .first_engine_id = 1,
+    FleetConfig config = {.probe = probe_settings_default(),
                           .engine_bearer = "ordinary", .engine_admin = "admin"};
     char url[128];
     snprintf(url, sizeof url, "http://%s", frontend.address);

@@ -34,7 +34,7 @@ static World *world_new(void)
     w->identity = "100/1";
     w->version = 3;
     w->slow_us = 2200000;
-    probe_init(&w->p, w->now);
+    probe_init(&w->p);
     w->last = w->p.state;
     return w;
 }

@@ -72,7 +72,7 @@ static Rollout *started(const RolloutConfig *given)
 {
     RolloutConfig c = *given;
     c.samples_per_group = 1;
-    Rollout *r = rollout_new(&c, NULL, 1);
+    Rollout *r = rollout_new(&c, 1);
     rollout_begin(r, 0);
     CHECK_I64(only(r, ROLLOUT_START).kept, 0);
     return r;
@@ -325,7 +325,7 @@ static void every_token_keeps_its_stamp_under_random_cuts(void)
         World w = {.policy = 5};
         rng_seed(&w.rng, seed);
         w.c = config(rng_below(&w.rng, 2) == 0, (int64_t)rng_below(&w.rng, 3));
-        w.r = rollout_new(&w.c, NULL, GROUPS);
+        w.r = rollout_new(&w.c, GROUPS);
         rollout_begin(w.r, 0);
         actions(&w);
         for (int steps = 0; !w.done && !w.failed && steps < 100000; steps++) {

@@ -53,7 +53,7 @@ static void nothing(Rollout *r)
 static void plain_course(void)
 {
     RolloutConfig c = config(3);
-    Rollout *r = rollout_new(&c, NULL, 2);
+    Rollout *r = rollout_new(&c, 2);
     RolloutAction action;
     nothing(r);
     rollout_begin(r, 0);
@@ -114,7 +114,7 @@ static void what_is_refused(void)
     RolloutConfig c = config(1);
     c.samples_per_group = 1;
     c.max_attempts = 50;
-    Rollout *r = rollout_new(&c, NULL, 1);
+    Rollout *r = rollout_new(&c, 1);
     rollout_begin(r, 0);
     int64_t now = 0;
     only(r, ROLLOUT_START);
@@ -144,7 +144,7 @@ static void what_is_refused(void)
     }
     rollout_free(r);
     c.policy_version = 6;
-    r = rollout_new(&c, NULL, 1);
+    r = rollout_new(&c, 1);
     rollout_begin(r, 0);
     only(r, ROLLOUT_START);
     (void)rollout_policy(r, 7); /* under way while the fleet is updated */
@@ -161,7 +161,7 @@ static void attempts_and_waits_are_bounded(void)
     RolloutConfig c = config(1);
     c.samples_per_group = 1;
     for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
-        Rollout *r = rollout_new(&c, NULL, 1);
+        Rollout *r = rollout_new(&c, 1);
         int64_t now = 0;
         int attempts = 0;
         bool failed = false;
@@ -219,7 +219,7 @@ static void a_refused_request_ends_by_name(void)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         bool by_budget = strstr(cases[i].words, "attempts") != NULL;
         c.max_attempts = by_budget ? 14 : 20;
-        Rollout *r = rollout_new(&c, NULL, 1);
+        Rollout *r = rollout_new(&c, 1);
         RolloutAction action = {.kind = ROLLOUT_START};
         int64_t now = 0;
         int attempts = 0;
@@ -251,7 +251,7 @@ static void a_refusal_that_passes(void)
     c.samples_per_group = 1;
     c.max_attempts = 20;
     c.refused_us = 15000000;
-    Rollout *r = rollout_new(&c, NULL, 1);
+    Rollout *r = rollout_new(&c, 1);
     int64_t now = 0;
     rollout_begin(r, now);
     for (int attempt = 1; attempt <= 5; attempt++) {
@@ -279,7 +279,7 @@ static void retry_after_wins_inside_the_bounds(void)
     RolloutConfig c = config(1);
     c.samples_per_group = 1;
     for (size_t i = 0; i < 4; i++) {
-        Rollout *r = rollout_new(&c, NULL, 1);
+        Rollout *r = rollout_new(&c, 1);
         rollout_begin(r, 0);
         only(r, ROLLOUT_START);
         RolloutAttemptEnd end = lost(1000, 1, "busy", true);
@@ -293,7 +293,7 @@ static void retry_after_wins_inside_the_bounds(void)
 static void gate_and_abort(void)
 {
     RolloutConfig c = config(2);
-    Rollout *r = rollout_new(&c, NULL, 1);
+    Rollout *r = rollout_new(&c, 1);
     rollout_gate(r, false, 0);
     rollout_begin(r, 0);
     nothing(r);
@@ -336,7 +336,7 @@ static void gate_and_abort(void)
 static void a_reward_that_is_no_number_fails_by_name(void)
 {
     RolloutConfig c = config(2);
-    Rollout *r = rollout_new(&c, NULL, 1);
+    Rollout *r = rollout_new(&c, 1);
     rollout_begin(r, 0);
     RolloutAttemptEnd end = good(1000, 1, 7);
     rollout_attempt_end(r, &end, 1);
@@ -346,7 +346,7 @@ static void a_reward_that_is_no_number_fails_by_name(void)
     only(r, ROLLOUT_CANCEL);
     CHECK(strstr(only(r, ROLLOUT_FAILED).reason, "1000") != NULL);
     rollout_free(r);
-    r = rollout_new(&c, NULL, 0); /* and a rollout of nothing is done at once */
+    r = rollout_new(&c, 0); /* and a rollout of nothing is done at once */
     rollout_begin(r, 0);
     only(r, ROLLOUT_DONE);
     rollout_free(r);
@@ -485,7 +485,7 @@ static void every_sample_exactly_once_under_random_faults(void)
         s.c = config(1 + (int)rng_below(&s.rng, 20));
         s.fault_percent = (int)rng_below(&s.rng, 70);
         s.gate = true;
-        s.r = rollout_new(&s.c, NULL, 12);
+        s.r = rollout_new(&s.c, 12);
         rollout_begin(s.r, 0);
         sim_actions(&s);
         int steps = 0;
