@@ -120,8 +120,26 @@ static int open_uri(Db *db, const char *query, int flags)
     return rc;
 }
 
+/* SQLite tells of a directory that may not be written to as of a file that is not there. */
+static bool may_create(const char *path)
+{
+    char *dir = xstrdup(path);
+    char *slash = strrchr(dir, '/');
+    if (slash != NULL) {
+        slash[slash == dir ? 1 : 0] = '\0';
+    }
+    bool may = access(path, F_OK) == 0 || access(slash != NULL ? dir : ".", W_OK) == 0;
+    free(dir);
+    return may;
+}
+
 Err db_open_write(Db *db, const char *path, Fault *fault)
 {
+    if (!may_create(path)) {
+        *db = (Db){.path = NULL};
+        return fault_set_sys(fault, ERR_IO, errno, "name a place that may be written to",
+                             "%s: cannot open the log for writing", path);
+    }
     *db = (Db){.path = xstrdup(path)};
     int rc = open_uri(db, "?mode=rwc", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE);
     if (rc == SQLITE_OK && sqlite3_db_readonly(db->handle, "main") == 1) {

@@ -16,6 +16,13 @@ static const char seal_name[] = "state.json";
 static const char start_over[] =
     "take the state saved before it; if its files were changed on purpose, remove state.json";
 
+/* A disk that does not give the bytes back is as bad as one that gives others. */
+static Err unreadable(const char *dir, const Fault *why, Fault *fault)
+{
+    return fault_set(fault, ERR_FORMAT, start_over, "the state %s is damaged: %s", dir,
+                     why->sentence);
+}
+
 static Err digest_file(const char *path, int64_t *bytes, char digest[DIGEST_TEXT], Fault *fault)
 {
     FsFile file;
@@ -99,12 +106,13 @@ static Err check_entry(const char *dir, const cJSON *entry, Fault *fault)
         return fault_set(fault, ERR_FORMAT, start_over, "%s/%s is damaged", dir, seal_name);
     }
     char *path = fs_join(dir, name);
+    Fault why = {0};
     Err err = ERR_OK;
     if (!fs_exists(path)) {
         err = fault_set(fault, ERR_FORMAT, start_over, "the state %s is damaged: %s is missing",
                         dir, name);
-    } else {
-        err = digest_file(path, &now_bytes, now, fault);
+    } else if (digest_file(path, &now_bytes, now, &why) != ERR_OK) {
+        err = unreadable(dir, &why, fault);
     }
     free(path);
     if (!err && now_bytes != bytes) {
@@ -124,10 +132,11 @@ Err seal_check(const char *dir, Fault *fault)
     char *path = fs_join(dir, seal_name);
     Text text;
     cJSON *tree = NULL;
+    Fault why = {0};
     Err err = ERR_OK;
     text_init(&text, SEAL_TEXT_MAX);
     if (fs_exists(path)) {
-        err = fs_read(path, &text, fault);
+        err = fs_read(path, &text, &why) != ERR_OK ? unreadable(dir, &why, fault) : ERR_OK;
         if (!err && json_parse(text_str(&text), SEAL_TEXT_MAX, path, &tree, NULL) != ERR_OK) {
             err = fault_set(fault, ERR_FORMAT, start_over, "%s is damaged", path);
         }

@@ -106,6 +106,11 @@ says 0 "0 rows went" trim "$T/run.db" --keep-age 1h
 says 0 "bytes before" compact "$T/run.db"
 says 0 "probe:" salvage "$T/copy.db" "$T/saved.db"
 [ "$(rows "$T/saved.db" probe)" -eq "$(rows "$T/copy.db" probe)" ] || fail "salvage lost probes"
+if [ "$(id -u)" -ne 0 ]; then # nothing is closed to root
+    mkdir -m 555 "$T/closed"
+    says 2 "Permission denied" snapshot "$T/copy.db" "$T/closed/x.db"
+    says 2 "Permission denied" salvage "$T/copy.db" "$T/closed/x.db"
+fi
 ls "$T" | grep -qE 'partial|\.source' && fail "something is left over: $(ls "$T")"
 # A page in its middle is gone: check says so with status 1, salvage counts and says where.
 size=$(wc -c <"$T/run.db")

@@ -215,14 +215,27 @@ static void damage_is_told_by_its_code(void)
     char dir[64] = "/tmp/rolltop-damaged-XXXXXX";
     CHECK(mkdtemp(dir) != NULL);
     char *seal = fs_join(dir, "state.json");
-    CHECK_I64(fs_write_atomic(seal, "{", 1, NULL), ERR_OK);
     TrainerConfig config = config_make(dir);
-    Run run;
-    run_role("train", &config, &run);
-    run_end(&run);
-    CHECK_I64(run.exits, 1);
-    CHECK_I64(run.why, ERR_FORMAT);
-    CHECK(strstr(run.how, seal) != NULL);
+    static const char unread[] = "{\"files\":[{\"name\":\"state.json.d\",\"bytes\":1,"
+                                 "\"xxh3\":\"00\"}]}";
+    char *folder = fs_join(dir, "state.json.d");
+    CHECK_I64(fs_mkdirs(folder, 0700, NULL), ERR_OK); /* nothing that could be read */
+    for (int i = 0; i < 3; i++) {
+        if (i < 2) {
+            CHECK_I64(fs_write_atomic(seal, i ? unread : "{", i ? sizeof unread - 1 : 1, NULL),
+                      ERR_OK);
+        } else {
+            CHECK_I64(remove(seal), 0);
+            CHECK_I64(rename(folder, seal), 0);
+        }
+        Run run;
+        run_role("train", &config, &run);
+        run_end(&run);
+        CHECK_I64(run.exits, 1);
+        CHECK_I64(run.why, ERR_FORMAT);
+        CHECK(strstr(run.how, seal) != NULL);
+    }
+    free(folder);
     free(seal);
     CHECK_I64(fs_remove_tree(dir, NULL), ERR_OK);
 }
