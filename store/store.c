@@ -52,7 +52,7 @@ struct Store {
     Bytes active;
     uint64_t put, durable, wanted; /* counts of facts */
     uint64_t dropped, dropped_told;
-    uint64_t bared;                /* facts whose text or arrays were too large */
+    uint64_t bared, bared_told;    /* facts that lost text or arrays that were too large */
     int64_t first_us;              /* monotonic: when the oldest waiting fact came */
     StoreStatus status;
     Fault why;
@@ -158,25 +158,32 @@ static void tell(Store *store)
     }
 }
 
-/* What the log itself has to say: dropped rows, and a time without recording. */
-static void tell_in_log(Store *store, int64_t outage_from_us, const char *why)
+static void tell_count(Store *store, const char *before, uint64_t count, const char *after)
 {
-    pthread_mutex_lock(&store->mutex);
-    uint64_t dropped = store->dropped - store->dropped_told;
-    store->dropped_told = store->dropped;
-    pthread_mutex_unlock(&store->mutex);
-    if (dropped > 0) {
+    if (count > 0) {
         char text[160];
-        (void)str_format(text, sizeof text,
-                         "the log's queue was full: %llu probe, progress, metric or output rows "
-                         "were dropped",
-                         (unsigned long long)dropped);
+        (void)str_format(text, sizeof text, "%s%llu %s", before, (unsigned long long)count, after);
         EventFact event = {.t_us = store->writer.last_us,
                            .severity = SEVERITY_WARN,
                            .source = "core",
                            .text = text};
         put(store, FACT_EVENT, &event, true);
     }
+}
+
+/* What the log itself has to say: rows dropped or cut, and a time without recording. */
+static void tell_in_log(Store *store, int64_t outage_from_us, const char *why)
+{
+    pthread_mutex_lock(&store->mutex);
+    uint64_t dropped = store->dropped - store->dropped_told;
+    store->dropped_told = store->dropped;
+    uint64_t bared = store->bared - store->bared_told;
+    store->bared_told = store->bared;
+    pthread_mutex_unlock(&store->mutex);
+    tell_count(store, "the log's queue was full: ", dropped,
+               "probe, progress, metric or output rows were dropped");
+    tell_count(store, "rows larger than the log takes (64 MiB): ", bared,
+               "recorded without text, tokens and log-probs");
     if (outage_from_us > 0) {
         static const char sql[] = "INSERT INTO outage (from_us, to_us, reason) VALUES (?, ?, ?)";
         Bind b = {db_stmt(&store->writer.db, sql, NULL), 0};
@@ -212,10 +219,10 @@ static bool write_group(Store *store)
         store->status = STORE_NOT_RECORDING;
         store->why = fault;
     }
-    bool dropped = store->dropped > store->dropped_told;
+    bool lost = store->dropped > store->dropped_told || store->bared > store->bared_told;
     pthread_cond_broadcast(&store->room);
     pthread_mutex_unlock(&store->mutex);
-    if (err == ERR_OK && (recovered || dropped)) {
+    if (err == ERR_OK && (recovered || lost)) {
         tell_in_log(store, recovered ? before_us : 0, why.sentence);
     }
     if (changed) {

@@ -296,7 +296,7 @@ bool view_run(View *view, Arena *arena, RunView *out)
     static const char run[] =
         "SELECT run, name, host, version, argv_json, config_json, t_us FROM run WHERE run_id = 1";
     static const char session[] =
-        "SELECT ended_us IS NULL, pid FROM session ORDER BY session_id DESC LIMIT 1";
+        "SELECT ended_us IS NULL FROM session ORDER BY session_id DESC LIMIT 1";
     *out = (RunView){0};
     view_begin(view, 0);
     sqlite3_stmt *stmt = view_query(view, run, NULL, 0);
@@ -327,7 +327,6 @@ bool view_run(View *view, Arena *arena, RunView *out)
     stmt = view_query(view, session, NULL, 0);
     if (view_next(view, stmt)) {
         out->core_alive = sqlite3_column_int(stmt, 0) != 0;
-        out->core_pid = sqlite3_column_int64(stmt, 1);
         sqlite3_reset(stmt);
     }
     view_end(view);

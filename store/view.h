@@ -32,7 +32,6 @@ typedef struct RunView {
     const char *run, *name, *host, *version, *argv_json, *config_json;
     int64_t started_us, first_us, last_us; /* first and last fact in the log */
     bool core_alive;                       /* last session not ended (live only a hint) */
-    int64_t core_pid;
     int64_t trimmed_us; /* rows before were trimmed; 0: none */
 } RunView;
 bool view_run(View *view, Arena *arena, RunView *out);
@@ -279,7 +278,7 @@ typedef struct StripCell { /* one cell of the scrub strip */
     Val tokens_per_s; /* mean */
     bool damaged;    /* something in it could not be read */
     bool trimmed;    /* only minutes or hours are left of it */
-    Val tokens_min, tokens_max; /* of ten-second spells; unknown in cells below a minute */
+    Val tokens_max;  /* of ten-second spells; unknown in cells below a minute */
 } StripCell;
 /* Damage: what a salvage could not save, and what this view met so far. */
 typedef struct DamageRow {

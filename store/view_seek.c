@@ -259,7 +259,6 @@ static void strip_rate(View *view, StripWork *work, int64_t from_us, int64_t to_
     rollup_read(&view->db, &work->fleet, from_us / SECOND_US, to_us / SECOND_US, &stat,
                 &view->fault);
     if (stat.count > 0) {
-        cell->tokens_min = val_of(stat.min, now.last_us);
         cell->tokens_max = val_of(stat.max, now.last_us);
         if (!cell->tokens_per_s.known) { /* narrower than what a trim left */
             cell->tokens_per_s = val_of(stat.mean, now.last_us);

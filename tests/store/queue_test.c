@@ -184,11 +184,37 @@ static void test_large_samples(void)
     gone();
 }
 
+/* A row over the bound of one is kept without what made it so large, and the log says so. */
+static void test_a_row_too_large(void)
+{
+    open_store((StoreConfig){0});
+    size_t size = (64u << 20) + 1;
+    char *line = calloc(1, size);
+    ChildLineFact fact = {.t_us = AT(1), .child = "trainer", .line = {line, size}};
+    store_put_child_line(store, &fact);
+    free(line);
+    Fault fault = {0};
+    CHECK_I64(store_wait(store, store_ticket(store), 60000, &fault), ERR_OK);
+    store_close(store);
+    View *view = NULL;
+    CHECK_I64(view_open(path, &view, &fault), ERR_OK);
+    Arena *arena = arena_new(1 << 20);
+    EventList list = view_events(view, AT(2), 10, 0, NULL, arena);
+    CHECK_I64(list.count, 1);
+    CHECK_STR(list.count > 0 ? list.rows[0].text : "",
+              "rows larger than the log takes (64 MiB): 1 recorded without text, tokens and "
+              "log-probs");
+    arena_free(arena);
+    view_close(view);
+    gone();
+}
+
 int main(void)
 {
     RUN(test_many_callers_small_queue);
     RUN(test_bulk_trails_little);
     RUN(test_close_commits);
     RUN(test_large_samples);
+    RUN(test_a_row_too_large);
     return test_end();
 }

@@ -82,7 +82,7 @@ static inline void fixture_header(Snapshot *s)
     s->t_us = FIXTURE_T;
     s->read_us = 1800;
     s->run = (RunView){"demo-1", "gsm8k-7b", "host", "0.1.0", "[]", "{}", FIXTURE_T - S(11564),
-                       FIXTURE_T - S(11564), FIXTURE_T, true, 4711, 0};
+                       FIXTURE_T - S(11564), FIXTURE_T, true, 0};
     s->header = (HeaderView){.t_us = FIXTURE_T, .phase = PHASE_GENERATE,
                              .phase_since_us = FIXTURE_T - S(41), .phase_median_s = 58,
                              .step = 4127, .steps_done = 4126, .policy_version = 211,
