@@ -73,7 +73,7 @@ int surface_text_width(const Surface *surface, Str text);
  * (letters of TUI_ROLES, selected rows in a second map as '#'). Appends to *out. */
 void surface_dump_text(const Surface *surface, Text *out);
 void surface_dump_row(const Surface *surface, int y, Text *out); /* one line, with a line feed */
-void surface_dump_roles(const Surface *surface, Text *out);
+void surface_dump_roles(const Surface *surface, Text *out); /* for golden screens */
 
 /* What one code point of foreign text becomes: itself, a mark, or (true) a combining mark that
  * joins its base. *width is 0, 1 or 2. The rule of the boundary, open for its test. */

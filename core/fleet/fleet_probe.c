@@ -109,8 +109,8 @@ void fleet_take_verdict(Fleet *fleet, int index, EngineState before, const Probe
         fleet_log_state(fleet, index, verdict->reason);
     }
     if (verdict->changed && fleet->events.on_state) {
-        fleet->events.on_state(index, before, fleet_slot_state(&fleet->slots[index]), verdict->reason,
-                               fleet->events.user);
+        fleet->events.on_state(index, before, fleet_slot_state(&fleet->slots[index]),
+                               verdict->reason, fleet->events.user);
     }
 }
 

@@ -6,7 +6,8 @@
 
 /* What the reply must answer: its rid and the length of the prompt; 0 and NULL: not checked. */
 void generate_scan_expect(GenerateScan *scan, const char *rid, size_t prompt_tokens);
-void generate_scan_clear(GenerateScan *scan, int32_t vocab, size_t max_tokens); /* for reuse */
+/* For tests and benches that use one scan again and again. */
+void generate_scan_clear(GenerateScan *scan, int32_t vocab, size_t max_tokens);
 size_t generate_scan_tokens(const GenerateScan *scan);
 /* NULL while every rule holds; else the broken one, for GENERATE_INVALID. */
 const char *generate_scan_broken(const GenerateScan *scan);

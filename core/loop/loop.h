@@ -78,6 +78,6 @@ int64_t loop_step(const Loop *loop);
 int64_t loop_committed(const Loop *loop); /* policy that engines hold; -1 none yet */
 bool loop_paused(const Loop *loop);
 bool loop_finished(const Loop *loop);
-int64_t loop_ignored(const Loop *loop);
+int64_t loop_ignored(const Loop *loop); /* events that fit no place; for tests */
 
 #endif

@@ -14,6 +14,7 @@ typedef bool (*SseEvent)(Str data, void *user);
 Sse *sse_new(size_t max_event, SseEvent on_event, void *user);
 void sse_free(Sse *sse);
 Err sse_feed(Sse *sse, Str piece); /* ERR_LIMIT: event over the bound */
-bool sse_pending(const Sse *sse);  /* bytes of an unfinished event are held: a cut stream */
+/* Bytes of an unfinished event are held: a stream that ends now was cut. For tests. */
+bool sse_pending(const Sse *sse);
 
 #endif

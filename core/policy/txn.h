@@ -121,8 +121,8 @@ void txn_tick(Txn *txn, int64_t now_us); /* budgets */
 bool txn_next(Txn *txn, TxnAction *out);
 int64_t txn_next_due_us(const Txn *txn); /* when txn_tick must be called at the latest */
 TxnPhase txn_phase(const Txn *txn);
-uint64_t txn_ignored(const Txn *txn); /* answers of other attempts or incarnations */
-bool txn_failed(const Txn *txn, int engine);  /* at a DECIDE to roll back: it is among the odd */
+uint64_t txn_ignored(const Txn *txn); /* answers of other attempts or incarnations; for tests */
+bool txn_failed(const Txn *txn, int engine); /* at a DECIDE to roll back: it is among the odd */
 /* What it holds was loaded from its own copy: that copy holds it, if the engine was verified. */
 bool txn_own_copy(const Txn *txn, int engine);
 /* It loaded what it had pulled, and that was not the version: its copy is not to be trusted. */
