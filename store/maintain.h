@@ -20,11 +20,12 @@ Err log_check(const char *path, FILE *out, int64_t *breaches, Fault *fault);
 #define LOG_SNAPSHOT_WAL_MAX (INT64_C(4) << 30)
 Err log_snapshot(const char *path, const char *to, FILE *out, Fault *fault);
 
-/* Writes the file anew without its free pages. Refused while a run writes it. */
+/* Writes the file anew without its free pages. Refused while a run writes it, and for a log with
+ * damage in the file or its -wal, of which the rest would be lost. */
 Err log_compact(const char *path, FILE *out, Fault *fault);
 
 /* Retention by hand (trim.h); keep_us 0: any age, max_bytes 0: any size. Refused while a run
- * writes it. */
+ * writes it, and while its -wal is damaged. */
 Err log_trim(const char *path, int64_t keep_us, int64_t max_bytes, FILE *out, Fault *fault);
 
 /* What can be read of a damaged log into a new one; what was lost is counted, printed and recorded
