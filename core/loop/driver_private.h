@@ -310,10 +310,13 @@ void driver_parts_tick(Driver *d, int64_t now_us);
 void driver_parts_stop(Driver *d);
 bool driver_parts_gone(const Driver *d);
 void driver_parts_free(Driver *d);
-void driver_check_parts(Driver *d); /* feeds PARTS_READY and PARTS_LOST on a change */
-void driver_parts_missing(const Driver *d, char *out, size_t size);
 void driver_no_start(Driver *d, const char *part, int failures, const char *words);
 void driver_part_restart(Part *part);
+
+/* driver_fleet.c */
+void driver_fleet_events(Driver *d, FleetEvents *events); /* for fleet_new */
+void driver_check_parts(Driver *d); /* feeds PARTS_READY and PARTS_LOST on a change */
+void driver_parts_missing(const Driver *d, char *out, size_t size);
 /* Since when the frontend does not answer, or, for long, can serve nobody; 0: it serves. */
 int64_t driver_front_lost_us(const Driver *d);
 
