@@ -26,7 +26,7 @@ small="--rollout-batch-size 8 --n-samples-per-prompt 4 --rollout-max-response-le
 run names.db $small --engines-dns "engines.test:$P" --engines-dns-server "$DNS"
 zone "A engines.test 127.0.0.2" "A engines.test 127.0.0.3"
 wait_for 60 serves "127.0.0.3:$P" || fail "an address that the name gains"
-event 'listed by DNS' || fail "its event"
+wait_for 30 event 'listed by DNS' || fail "its event"
 if engine v6 ::1 "$P"; then
     zone "A engines.test 127.0.0.2" "A engines.test 127.0.0.3" "AAAA engines.test ::1"
     wait_for 60 serves "[[]::1]:$P" || fail "an address of IPv6"
@@ -39,7 +39,7 @@ goes_on "a resolver that fails"
 serves "127.0.0.3:$P" || fail "the engines stay meanwhile"
 zone "A engines.test 127.0.0.3"
 wait_for 60 state "127.0.0.2:$P" gone || fail "an address that the name loses"
-event 'no longer listed by DNS' || fail "its event"
+wait_for 30 event 'no longer listed by DNS' || fail "its event"
 goes_on "an address that is gone"
 end_run 32
 
@@ -71,7 +71,7 @@ run front.db $small --rollout-url "http://$F" --engines-from-frontend 0
 "$H" post "$F" /_workers "{\"add\":\"127.0.0.1:$D\"}" >/dev/null ||
     fail "the frontend takes an engine"
 wait_for 60 serves "127.0.0.1:$D" || fail "an engine that the frontend gains"
-event "listed by the frontend" || fail "its event"
+wait_for 30 event "listed by the frontend" || fail "its event"
 kill -9 "$d"
 wait_for 60 state "127.0.0.1:$D" dead || fail "its loss is seen"
 goes_on "losing it"

@@ -87,8 +87,8 @@ grep -q 'in the fleet already, as eng-02' "$T/out" || { fail "words"; cat "$T/ou
 "$R" ctl engine remove eng-77 >"$T/out" 2>&1 && fail "eng-77 is no engine"
 printf '%s\n%s\n%s\n' "$A" "$B" "$D" >"$T/engines"
 wait_for 30 serves eng-03 || fail "eng-03 serves"
-event 'joins the fleet at % more' || fail "eng-02: event with its reason"
-event 'listed by the engines file' || fail "eng-03: event with its reason"
+wait_for 30 event 'joins the fleet at % more' || fail "eng-02: event with its reason"
+wait_for 30 event 'listed by the engines file' || fail "eng-03: event with its reason"
 goes_on "adding"
 
 # Frozen in mid-rollout, then thawed: the same process, fenced until it holds the policy.
@@ -134,7 +134,7 @@ wait_for 30 serves eng-02 || fail "it is eng-02 again"
 # Two names for one process.
 "$R" ctl engine add "localhost:${A##*:}" >/dev/null || fail "another name is taken at first"
 wait_for 30 state eng-04 gone || fail "and found out"
-event 'one of the two names is enough' || fail "event about the two names"
+wait_for 30 event 'one of the two names is enough' || fail "event about the two names"
 goes_on "two names"
 
 # A file that cannot be read leaves the fleet as it is.
