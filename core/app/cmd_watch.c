@@ -5,6 +5,7 @@
 #include "core/app/engine_flags.h"
 #include "core/app/fleet_flags.h"
 #include "core/app/run_flags.h"
+#include "core/app/runs.h"
 #include "core/base/clock.h"
 #include "core/base/fs.h"
 #include "core/base/mem.h"
@@ -73,11 +74,8 @@ static Err name_places(const WatchFlags *f, WatchPlan *plan, Fault *fault)
     gmtime_r(&now, &parts);
     (void)strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &parts);
     plan->run_id = f->run_id ? xstrdup(f->run_id) : xasprintf("watch-%s", stamp);
-    if (strpbrk(plan->run_id, "/ \t\n") || plan->run_id[0] == '.' || strlen(plan->run_id) > 48) {
-        return fault_set(fault, ERR_ARG, "use letters, digits and dashes, at most 48",
-                         "--run-id %s cannot be a file name", plan->run_id);
-    }
-    Err err = fs_runtime_dir(&runtime, fault);
+    Err err = runs_check_id(plan->run_id, fault);
+    err = err ? err : fs_runtime_dir(&runtime, fault);
     err = err == ERR_OK && !f->log ? fs_state_dir(&state, fault) : err;
     if (err == ERR_OK) {
         plan->socket = xasprintf("%s/%s.sock", runtime, plan->run_id);

@@ -1,6 +1,7 @@
 /* Names of a run, and room for it: log, work folder, socket, disk, open files. */
 #include "core/app/run_plan_private.h"
 
+#include "core/app/runs.h"
 #include "core/base/clock.h"
 #include "core/base/fs.h"
 #include "core/base/mem.h"
@@ -33,12 +34,9 @@ Err plan_names(RunPlan *plan, const char *kind, Fault *fault)
     (void)strftime(stamp, sizeof stamp, "%Y%m%d-%H%M%S", &parts);
     const char *name = f->name ? f->name : kind;
     plan->run_id = f->run_id ? xstrdup(f->run_id) : xasprintf("%s-%s", name, stamp);
-    if (strpbrk(plan->run_id, "/ \t\n") || plan->run_id[0] == '.' || strlen(plan->run_id) > 48) {
-        return fault_set(fault, ERR_ARG, "use letters, digits and dashes, at most 48",
-                         "--run-id %s cannot be a file name", plan->run_id);
-    }
     char *runtime = NULL;
-    Err err = fs_runtime_dir(&runtime, fault);
+    Err err = runs_check_id(plan->run_id, fault);
+    err = err ? err : fs_runtime_dir(&runtime, fault);
     if (err != ERR_OK) {
         return err;
     }

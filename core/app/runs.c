@@ -27,6 +27,18 @@ static int by_id(const void *a, const void *b)
     return strcmp(((const RunEntry *)a)->id, ((const RunEntry *)b)->id);
 }
 
+Err runs_check_id(const char *id, Fault *fault)
+{
+    static const char good[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    size_t n = strlen(id);
+    if (n == 0 || n > RUN_ID_MAX || id[0] == '.' || strspn(id, good) != n) {
+        return fault_set(fault, ERR_ARG, "use letters, digits, dashes and dots, at most 48",
+                         "--run-id %s cannot be the name of a run", id);
+    }
+    return ERR_OK;
+}
+
 Err runs_list(RunList *out, Fault *fault)
 {
     *out = (RunList){.count = 0};

@@ -16,6 +16,9 @@ typedef struct RunList {
     size_t count;
 } RunList;
 
+/* An identifier is part of file names, of each request's id and of what terminals show. */
+enum { RUN_ID_MAX = 48 };
+Err runs_check_id(const char *id, Fault *fault);
 /* Only runs whose core listens; a socket that nobody listens on is removed. */
 Err runs_list(RunList *out, Fault *fault);
 void runs_free(RunList *list);

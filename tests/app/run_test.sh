@@ -72,6 +72,14 @@ refuse "prompt 1 of $T/zero.jsonl cannot be scored: the f1 reward needs a label 
     $short --prompt-data "$T/zero.jsonl" --label-key label --rm-type f1
 refuse "cannot be scored: the exact reward needs a label" $short --rm-type exact \
     --prompt-data "$B/train.jsonl"
+# The name of a run goes into file names, requests and onto terminals.
+for name in "$(printf 'x\033[31m')" ../x .x '' 'a b' 'a"b' "$(printf '%049d' 7)"; do
+    refuse "cannot be the name of a run" $short $data --run-id "$name"
+    timeout 30 "$R" watch --headless --rollout-external-engine-addrs 127.0.0.1:1 --run-id "$name" \
+        >"$T/no.out" 2>&1 </dev/null
+    [ $? -eq 2 ] && grep -q "cannot be the name of a run" "$T/no.out" ||
+        fail "watch --run-id $name: $(cat "$T/no.out")"
+done
 cp -r "$B/base" "$T/cut"
 head -c 20000 "$B/base/model.safetensors" >"$T/cut/model.safetensors"
 refuse "cut/model.safetensors" $short $data --load "$T/cut"
