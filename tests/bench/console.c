@@ -32,21 +32,28 @@ typedef struct Watch {
     long first_bytes, rss_kb;
 } Watch;
 
+/* The console as a process of its own: a fork amid the writer's threads may inherit a held lock. */
+static pid_t start_console(const char *path, int cols, int rows, int *fd)
+{
+    struct winsize size = {(unsigned short)rows, (unsigned short)cols, 0, 0};
+    pid_t pid = forkpty(fd, NULL, NULL, &size);
+    if (pid == 0) {
+        (void)setenv("TERM", "xterm-256color", 1);
+        (void)setenv("LC_ALL", "C.UTF-8", 1);
+        execl("/proc/self/exe", "bench_console", path, "2", "1", "attach", (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
 /* The console in a pseudo-terminal for `seconds`; the first frame ends at the last byte of the
  * first burst (bursts are 30 ms apart). */
 static Watch watch(const char *path, int cols, int rows, int seconds)
 {
-    struct winsize size = {(unsigned short)rows, (unsigned short)cols, 0, 0};
     Watch out = {0};
     int fd = -1;
     int64_t began = clock_mono_us();
-    pid_t pid = forkpty(&fd, NULL, NULL, &size);
-    if (pid == 0) {
-        Fault fault = {0};
-        (void)setenv("TERM", "xterm-256color", 1);
-        (void)setenv("LC_ALL", "C.UTF-8", 1);
-        _exit(show(path, false, &fault) != ERR_OK);
-    }
+    pid_t pid = start_console(path, cols, rows, &fd);
     bool first = true;
     long bytes = 0;
     int64_t end = began + seconds * INT64_C(1000000);
@@ -132,23 +139,15 @@ static int measure(void)
     return system(command) != 0;
 }
 
-/* The console is started before the writer: a fork amid threads may inherit a held lock. */
 static void press_and_watch(World *w, pthread_t *writer, const char *path)
 {
     static const char *const keys[] = {"j", "j", "k", "4", "1", "j", "\r", "\x7f", "3", "1"};
-    struct winsize size = {50, 200, 0, 0};
     double refresh[WATCH_S];
     double latency[KEYS];
     int count = 0;
     double ms = 0;
     int fd = -1;
-    pid_t pid = forkpty(&fd, NULL, NULL, &size);
-    if (pid == 0) {
-        Fault fault = {0};
-        (void)setenv("TERM", "xterm-256color", 1);
-        (void)setenv("LC_ALL", "C.UTF-8", 1);
-        _exit(show(path, false, &fault) != ERR_OK);
-    }
+    pid_t pid = start_console(path, 200, 50, &fd);
     if (pthread_create(writer, NULL, live, w) != 0) {
         abort();
     }
