@@ -4,7 +4,7 @@
 # made all the while, and each step has all of its.
 set -u
 R=${ROLLTOP:?}
-. "$(dirname "$0")/fleet.sh"
+. "$(dirname "$0")/../lib/fleet.sh"
 zone() { # LINES…: what the DNS server says from now on
     for line in "$@"; do
         echo "$line"

@@ -3,8 +3,8 @@
  *   helper dns ZONE    a DNS server on 127.0.0.1, prints its port; ZONE is read at each question:
  *                      lines "A NAME ADDRESS", "AAAA NAME ADDRESS", "SRV NAME PORT TARGET", or
  *                      "FAIL" for SERVFAIL
- *   helper post HOST:PORT PATH BODY
- *                      one POST of JSON; prints the reply, status 1 unless it is 2xx
+ *   helper post HOST:PORT PATH BODY, helper get HOST:PORT PATH
+ *                      one request, of JSON; prints the reply, status 1 unless it is 2xx
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -133,7 +133,7 @@ static int dns(const char *zone)
     }
 }
 
-static int post(const char *where, const char *path, const char *body)
+static int ask(const char *method, const char *where, const char *path, const char *body)
 {
     char host[64], request[2048], reply[8192] = "";
     int port = 0;
@@ -149,9 +149,9 @@ static int post(const char *where, const char *path, const char *body)
         perror(where);
         return 1;
     }
-    int size = snprintf(request, sizeof request, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: "
+    int size = snprintf(request, sizeof request, "%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: "
                         "application/json\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                        path, where, strlen(body), body);
+                        method, path, where, strlen(body), body);
     ssize_t got = write(fd, request, (size_t)size);
     while (got > 0 && n + 1 < sizeof reply) {
         got = read(fd, reply + n, sizeof reply - 1 - n);
@@ -169,8 +169,12 @@ int main(int argc, char **argv)
         return dns(argv[2]);
     }
     if (argc == 5 && strcmp(argv[1], "post") == 0) {
-        return post(argv[2], argv[3], argv[4]);
+        return ask("POST", argv[2], argv[3], argv[4]);
     }
-    fprintf(stderr, "usage: helper dns ZONE | helper post ADDRESS:PORT PATH BODY\n");
+    if (argc == 4 && strcmp(argv[1], "get") == 0) {
+        return ask("GET", argv[2], argv[3], "");
+    }
+    fprintf(stderr, "usage: helper dns ZONE | helper post ADDRESS:PORT PATH BODY | "
+                    "helper get ADDRESS:PORT PATH\n");
     return 2;
 }

@@ -3,7 +3,7 @@
 # opposite word.
 set -u
 R=${ROLLTOP:?}
-. "$(dirname "$0")/fleet.sh"
+. "$(dirname "$0")/../lib/fleet.sh"
 small="--rollout-batch-size 8 --n-samples-per-prompt 4 --rollout-max-response-len 16"
 called() { status | grep -q "\"engine\":\"$1\",[^}]*\"state\":\"$2\""; }
 called_serves() { status | grep -q "\"engine\":\"$1\",[^}]*\"serves\":true"; }

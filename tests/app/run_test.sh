@@ -168,6 +168,35 @@ wait_for 60 kept "event where text like 'note by %: eng-00 is loud'" || fail "a 
 "$R" ctl note "   " --run killed 2>&1 | grep -q "this one has 0" || fail "blanks are no words"
 "$R" ctl note "$(printf '%0201d' 7)" --run killed 2>&1 | grep -q "this one has 201" ||
     fail "a long note is refused"
+# A restart that somebody asked for is no incident; a part that ends once more on its way back is.
+alarms() { # since the incident $before
+    sql "$T/b.db" "select count(*) n from incident where incident_id > $before and class in
+        ('ENGINE-DEAD', 'TRAINER-DEAD', 'ROUTER-DEAD', 'HEALTH-LIES')" | number n
+}
+alarmed() { [ "$(alarms)" -gt 0 ]; }
+has_pid() { # PART OLD: another process of it is there
+    pid=$(status killed | number "$1_pid")
+    [ "${pid:-0}" -gt 1 ] && [ "$pid" != "$2" ]
+}
+goes_on || fail "steps go on after the commands so far"
+wait_for 60 up || fail "all parts are up before they are restarted"
+before=$(sql "$T/b.db" "select coalesce(max(incident_id), 0) n from incident" | number n)
+for part in eng-00 trainer frontend; do
+    "$R" ctl restart $part --run killed --reason calm >/dev/null || fail "restart $part"
+    case $part in
+    eng-00) wait_for 60 kept "command where answer='verified; serves again' and state='done' and
+        command_id=(select max(command_id) from command)" ;;
+    *) wait_for 60 has_pid $part "$(number ${part}_pid <"$T/status")" ;;
+    esac || fail "$part comes back"
+    wait_for 60 up || fail "all parts are up after the restart of $part"
+    goes_on || fail "steps go on after the restart of $part"
+    [ "$(alarms)" -eq 0 ] || fail "the restart of $part is no incident"
+done
+"$R" ctl restart trainer --run killed >/dev/null || fail "restart trainer"
+wait_for 60 has_pid trainer "$(number trainer_pid <"$T/status")" || fail "the trainer comes back"
+kill -9 "$pid"
+wait_for 60 alarmed || fail "a trainer that ends on its way back is an incident"
+wait_for 60 up || fail "the trainer comes back once more"
 # The first of two restarts of the trainer does not stay open: the second takes its place.
 "$R" ctl restart trainer --run killed --reason one >/dev/null || fail "restart trainer"
 "$R" ctl restart trainer --run killed --reason two >/dev/null || fail "restart trainer again"

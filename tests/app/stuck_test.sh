@@ -3,7 +3,7 @@
 # elsewhere. No sample is lost.
 set -u
 R=${ROLLTOP:?}
-. "$(dirname "$0")/fleet.sh"
+. "$(dirname "$0")/../lib/fleet.sh"
 
 engine a 127.0.0.1 0 --faults || { fail "engine a starts"; exit 1; }
 A=127.0.0.1:$port

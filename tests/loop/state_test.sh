@@ -3,76 +3,71 @@
 # norms of the steps done again show.
 set -u
 R=${ROLLTOP:?}
-T=$(mktemp -d)
-XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
-export XDG_STATE_HOME XDG_RUNTIME_DIR
-failed=0
-core=
-trap '[ -n "$core" ] && kill -9 $core 2>/dev/null; rm -rf "$T"' EXIT
-fail() { echo "FAILED: $*"; failed=1; }
-L=$T/a.db
+. "$(dirname "$0")/../lib/fleet.sh"
+L=$T/states.db
 S=$L.d/trainer
-count() { "$R" query "$L" --json --sql "select count(*) n from $1" | sed -n 's/.*"n":\([0-9]*\).*/\1/p'; }
-said() { [ "$(count "event where text like '%$1%'")" -ge "${2:-1}" ] || fail "it says: $1"; }
-wait_for() { # SECONDS COMMAND…
-    left=$(($1 * 15))
-    shift
-    while ! "$@" >/dev/null 2>&1; do
-        left=$((left - 1))
-        [ $left -le 0 ] && return 1
-        sleep 0.2
-    done
-}
-steps() { count "step where outcome = 'ok'"; }
-ended() { [ "$(steps)" -ge "$1" ]; }
+every=4 # a state after steps 3, 7, 11, …: counted as slime counts
+count() { number "select count(*) n from $1"; }
+said() { [ "$(count "event where text like '%$1%'")" -ge 1 ] || fail "it says: $1"; }
 exact() { [ "$(count "event where text like '%has gradient norm%'")" = 0 ] || fail "the same bits: $*"; }
+last() { number "select max(step) n from step where outcome = 'ok'"; }
+again() { count "event where text like '%are trained again from the log'"; }
+more_again() { [ "$(again)" -gt "$1" ]; }
+behind() { [ $((($(last) + 1) % every)) -eq "$1" ]; }
 
-"$R" demo --headless --steps 1 --engines 1 --keep --log "$T/base.db" >"$T/out" 2>&1 </dev/null
-[ -f "$T/base.db.d/task/train.jsonl" ] || { fail "a base is made"; cat "$T/out"; exit 1; }
-B=$T/base.db.d/task
-run() { # LAST STEP, extra flags; in place of the shell that calls it
-    last=$1
-    shift
-    exec "$R" run --headless --log "$L" --run-id states --num-rollout "$last" "$@" \
-        >"$T/out" 2>&1 </dev/null
+# Holds the trainer where the log has that many steps after its last state. At most one more is under
+# way then, whose end it cannot wait for: the log cannot get to the next state any more.
+held=
+hold() { # STEPS after the last state, below $every - 1
+    tries=0
+    while [ $tries -lt 300 ]; do
+        tries=$((tries + 1))
+        wait_for 120 behind "$1" || return 1
+        held=$(of_status trainer_pid)
+        [ "${held:-0}" -gt 1 ] && kill -STOP "$held" || continue
+        behind "$1" && return 0
+        kill -CONT "$held"
+    done
+    return 1
 }
 
-# The trainer dies twice between two states.
-run 100000 --hf-checkpoint "$B/base" --prompt-data "$B/train.jsonl" --label-key label \
-    --rm-type digits --rollout-batch-size 4 --n-samples-per-prompt 4 --rollout-max-response-len 16 \
-    --lr 1e-4 --local-engines 1 --publish-dtype f32 --state-interval 3 &
-core=$!
-for n in 4 7; do
-    wait_for 180 ended $n || { fail "step $n ends"; cat "$T/out"; exit 1; }
-    victim=$("$R" ctl status --run states | sed -n 's/.*"trainer_pid":[^0-9]*\([0-9]*\).*/\1/p')
-    [ "${victim:-0}" -gt 1 ] && kill -9 "$victim"
-    wait_for 180 ended $((n + 2)) || { fail "it goes on after step $n"; cat "$T/out"; exit 1; }
+# The trainer dies twice between two states, at another distance from the last one.
+run states.db --rollout-batch-size 4 --n-samples-per-prompt 4 --rollout-max-response-len 16 \
+    --local-engines 1 --state-interval $every
+for distance in 1 2; do
+    wait_for 120 more_steps $((distance * every)) || { fail "steps are done"; exit 1; }
+    before=$(again)
+    hold $distance || { fail "the trainer stands $distance steps after a state"; exit 1; }
+    first=$(($(last) - distance + 1))
+    kill -9 "$held"
+    wait_for 120 more_again "$before" || fail "steps are trained again from the log"
+    said "steps $first to %, after $S/$(printf 'step-%06d' $((first - 1))), are trained again from the log"
+    goes_on "the trainer's death"
 done
-said "are trained again from the log"
-kill -9 $core
-wait $core 2>/dev/null
-core=
+# The core dies as well, between two states.
+hold 1 || { fail "the trainer stands once more"; exit 1; }
+lose_core
 exact "after the trainer's death"
-[ "$(ls "$S" | grep -c '^step-[0-9]*$')" -le 2 ] || fail "two states are kept: $(ls "$S")"
-for dir in "$S"/step-*; do # counted as slime counts: after steps 2, 5, 8, …
+[ "$(ls "$S" | grep -c '^step-[0-9]*$')" -eq 2 ] || fail "two states are kept: $(ls "$S")"
+for dir in "$S"/step-*; do
     step=$(expr "${dir##*-}" + 1)
-    [ $((step % 3)) -eq 0 ] || fail "a state after step $((step - 1))"
+    [ $((step % every)) -eq 0 ] || fail "a state after step $((step - 1))"
 done
 
-# The core died as well; its newest state lost a few bytes, the log had not even ended that step.
+# Its newest state lost a few bytes, the log had not even ended that step.
 resume() { # WORDS: two more steps, and it says so
     before=$(steps)
-    last=$("$R" query "$L" --json --sql "select max(step) n from step where outcome = 'ok'" | sed -n 's/.*"n":\([0-9]*\).*/\1/p')
-    (run $((last + 3)) --resume) || { fail "the run goes on ($1)"; cat "$T/out"; exit 1; }
-    ended $((before + 2)) || fail "two more steps ($1)"
+    "$R" run --headless --log "$L" --num-rollout $(($(last) + 3)) --resume >"$T/out" 2>&1 </dev/null ||
+        { fail "the run goes on ($1)"; exit 1; }
+    [ "$(steps)" -eq $((before + 2)) ] || fail "two more steps ($1)"
     said "$1"
     exact "$1"
     [ "$(count "(select step from step where outcome = 'ok' group by step having count(*) > 1)")" = 0 ] ||
         fail "no step counts twice ($1)"
 }
 newest() { # the state that the log names last: the one before it has to be there as well
-    "$R" query "$L" --json --sql "select trainer_state t from step where outcome = 'ok' and
-        trainer_state is not null order by step desc limit 1" | sed -n 's/.*"t":"\([^"]*\)".*/\1/p'
+    sql "select trainer_state t from step where outcome = 'ok' and trainer_state is not null
+        order by step desc limit 1" | sed -n 's/.*"t":"\([^"]*\)".*/\1/p'
 }
 newest=$(newest)
 size=$(wc -c <"$newest/model.safetensors")
@@ -87,7 +82,7 @@ resume "is not there; it goes on from"
 
 # Without any state the run begins anew from its checkpoint and does every step again, from the log.
 rm -r "$S"/step-*
-resume ", after $B/base, are trained again from the log"
+resume ", after $T/task/base, are trained again from the log"
 
 [ "$(count "event where text like '%done again%'")" = 0 ] || fail "nothing was generated anew"
 exit $failed

@@ -18,7 +18,7 @@ python=$(command -v python3) || skip "no python3 here"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     skip "the Dynamo frontend needs Python 3.10 or newer"
 R=${ROLLTOP:?}
-. "$ROLLTOP_SOURCE/tests/app/fleet.sh"
+. "$ROLLTOP_SOURCE/tests/lib/fleet.sh"
 D=$T/dynamo
 [ "$ROLLTOP_PEERS_FRONTEND" = 1 ] || D=$ROLLTOP_PEERS_FRONTEND
 port=${ROLLTOP_PEERS_PORT:-18600}

@@ -1,16 +1,7 @@
-# Shared by the scripts here that run fleets of real processes; sourced, with $R the program. Makes a
-# folder $T, a base model $T/task/base with its prompts, and ends what it started.
-T=$(mktemp -d)
-XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
-export XDG_STATE_HOME XDG_RUNTIME_DIR
-unset DYNAMO_ENGINE_ADDRS DYNAMO_ROLLOUT_URL
-H=$(dirname "$R")/tests/app_helper
-failed=0
-log=none.db
-core=
-others=
-trap 'kill -9 $core $others 2>/dev/null; rm -rf "$T"' EXIT
-trap 'exit 1' HUP INT TERM
+# Shared by the scripts that run fleets of real processes; sourced, with $R the program. Beside what
+# script.sh gives: a base model $T/task/base with its prompts, engines, and a run with its log.
+. "$(dirname "$0")/../lib/script.sh"
+log=none.db # of the run, in $T
 fail() { # WORDS: what failed, and what the log and the core know
     echo "FAILED: $*"
     failed=1
@@ -18,29 +9,31 @@ fail() { # WORDS: what failed, and what the log and the core know
     "$R" ctl status 2>/dev/null
     tail -5 "$T/out" 2>/dev/null
 }
-wait_for() { # SECONDS COMMAND…
-    left=$(($1 * 5))
-    shift
-    while ! "$@" >/dev/null 2>&1; do
-        left=$((left - 1))
-        [ $left -le 0 ] && return 1
-        sleep 0.2
-    done
-}
 engine() { # NAME HOST PORT FLAGS…: starts one; its pid in $pid, its port in $port
     name=$1 host=$2 wanted=$3
     shift 3
-    "$R" engine --model-path "$T/task/base" --incremental-streaming-output --host "$host" \
+    "$R" engine --model-path "${model:-$T/task/base}" --incremental-streaming-output --host "$host" \
         --port "$wanted" "$@" >"$T/$name.out" 2>&1 </dev/null &
     pid=$!
     others="$others $pid"
-    wait_for 60 grep -q 'listening on http://' "$T/$name.out" || return 1
+    wait_for 60 listens "$name" || return 1
     port=$(sed -n 's/.*listening on http:\/\/.*:\([0-9]*\)[^0-9]*$/\1/p' "$T/$name.out" | head -1)
 }
 status() { "$R" ctl status | tr -d ' \t\n'; }
-state() { status | grep -q "\"address\":\"$1\",\"state\":\"$2\""; }
-serves() { status | grep -q "\"address\":\"$1\",[^}]*\"serves\":true"; }
-number() { "$R" query "$T/$log" --json --sql "$1" | sed -n 's/.*"n":\([0-9]*\).*/\1/p'; }
+of_status() { # KEY: the run's own number
+    status | sed -n "s/\"engines\":.*//; s/.*\"$1\":\(-\{0,1\}[0-9]*\).*/\1/p"
+}
+committed() { of_status policy_version; }
+beyond() { [ "$(committed)" -gt "$1" ]; }
+phase_is() { status | grep -q "\"phase\":\"\($1\)\""; } # A PATTERN, as a\|b
+# Of an engine, by its address or its name.
+state() { status | grep -q "\"$1\",[^}]*\"state\":\"$2\""; }
+serves() { status | grep -q "\"$1\",[^}]*\"serves\":true"; }
+serve() { [ "$(status | grep -o '"serves":true' | wc -l)" -eq "$1" ]; } # COUNT
+engine_pid() { status | sed -n "s/.*\"engine\":\"$1\",[^}]*\"pid\":\([0-9]*\).*/\1/p"; } # NAME
+sql() { "$R" query "$T/$log" --json --sql "$1"; }
+number() { sql "$1" | sed -n 's/.*"n":\(-\{0,1\}[0-9]*\).*/\1/p'; }
+txn_phase() { echo "(select code from enumeration where kind='txn_phase' and word='$1')"; }
 event() { [ "$(number "select count(*) n from event where text like '%$1%'")" -gt 0 ]; }
 steps() { number "select count(*) n from step where outcome='ok'"; }
 more_steps() { [ "$(steps)" -gt "$1" ]; }
