@@ -6,7 +6,6 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { STATUS_MS = 2000 };
 
@@ -62,7 +61,7 @@ Err runs_list(RunList *out, Fault *fault)
                 (RunEntry){.id = xstrndup(name.p, name.n - 5), .socket = socket, .status = status};
         } else {
             if (why == ERR_NOT_FOUND) { /* refused: its core died without tidying up */
-                unlink(socket);
+                ctl_sweep(socket);
             }
             free(socket);
         }

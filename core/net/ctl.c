@@ -3,18 +3,21 @@
  * the handler still answers it, and the answer goes nowhere. */
 #include "core/net/ctl.h"
 
+#include "core/base/clock.h"
 #include "core/base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { CTL_PENDING_MAX = 64, CTL_WRITE_QUEUE_MAX = 8 << 20, CTL_BACKLOG = 16 };
+enum { CTL_PENDING_MAX = 64, CTL_WRITE_QUEUE_MAX = 8 << 20, CTL_BACKLOG = 16, CTL_LOCK_MS = 5000 };
 
 typedef struct CtlConn CtlConn;
 
@@ -370,23 +373,47 @@ static bool somebody_listens(const struct sockaddr_un *address)
     return alive;
 }
 
-static Err clear_path(const char *path, Fault *fault)
+/* The folder's lock, for those who make or remove sockets in it: a socket that is bound and does
+ * not listen yet looks as dead as one that its core left behind. -1: not had in time. */
+static int lock_folder(const char *path, int64_t timeout_ms)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct stat info;
-    if (strlen(path) >= sizeof address.sun_path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = xstrndup(slash ? path : ".", slash && slash > path ? (size_t)(slash - path) : 1);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(folder);
+    int64_t until = clock_mono_us() + timeout_ms * 1000;
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (clock_mono_us() >= until) {
+            close(fd);
+            return -1;
+        }
+        clock_sleep_us(5000);
+    }
+    return fd;
+}
+
+static Err address_of(const char *path, struct sockaddr_un *address, Fault *fault)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof address->sun_path) {
         return fault_set(fault, ERR_LIMIT, "choose a shorter --run-id or XDG_RUNTIME_DIR",
                          "the socket path %s is longer than %zu bytes", path,
-                         sizeof address.sun_path - 1);
+                         sizeof address->sun_path - 1);
     }
-    memcpy(address.sun_path, path, strlen(path));
+    memcpy(address->sun_path, path, strlen(path));
+    return ERR_OK;
+}
+
+static Err clear_path(const char *path, const struct sockaddr_un *address, Fault *fault)
+{
+    struct stat info;
     if (lstat(path, &info) != 0) {
         return ERR_OK;
     }
     if (!S_ISSOCK(info.st_mode)) {
         return fault_set(fault, ERR_EXISTS, "remove it", "%s is there and is no socket", path);
     }
-    if (somebody_listens(&address)) {
+    if (somebody_listens(address)) {
         return fault_set(fault, ERR_EXISTS, "stop that run first, or attach to it",
                          "a run already listens on %s", path);
     }
@@ -396,6 +423,16 @@ static Err clear_path(const char *path, Fault *fault)
     return ERR_OK;
 }
 
+void ctl_sweep(const char *path)
+{
+    struct sockaddr_un address;
+    int lock = address_of(path, &address, NULL) == ERR_OK ? lock_folder(path, 0) : -1;
+    if (lock >= 0) {
+        (void)clear_path(path, &address, NULL);
+        close(lock);
+    }
+}
+
 static void server_closed(uv_handle_t *handle)
 {
     CtlServer *server = handle->data;
@@ -403,13 +440,20 @@ static void server_closed(uv_handle_t *handle)
     server_release(server);
 }
 
-Err ctl_server_new(uv_loop_t *loop, const char *path, CtlHandler handler, void *user,
-                   CtlServer **out, Fault *fault)
+static Err listen_here(CtlServer *server, Fault *fault)
 {
-    Err err = clear_path(path, fault);
-    if (err != ERR_OK) {
-        return err;
+    mode_t before = umask(0177);
+    int status = uv_pipe_bind(&server->pipe, server->path);
+    umask(before);
+    if (status == 0) {
+        status = uv_listen((uv_stream_t *)&server->pipe, CTL_BACKLOG, on_connection);
     }
+    return status == 0 ? ERR_OK : fault_set_sys(fault, ERR_IO, -status, NULL,
+                                                "cannot listen on %s", server->path);
+}
+
+static CtlServer *server_new(uv_loop_t *loop, const char *path, CtlHandler handler, void *user)
+{
     CtlServer *server = xcalloc(1, sizeof *server);
     server->loop = loop;
     server->path = xstrdup(path);
@@ -418,20 +462,35 @@ Err ctl_server_new(uv_loop_t *loop, const char *path, CtlHandler handler, void *
     uv_pipe_init(loop, &server->pipe, 0);
     server->pipe.data = server;
     server->handles = 1;
-    mode_t before = umask(0177);
-    int status = uv_pipe_bind(&server->pipe, path);
-    umask(before);
-    if (status == 0) {
-        status = uv_listen((uv_stream_t *)&server->pipe, CTL_BACKLOG, on_connection);
-    }
-    if (status != 0) {
-        err = fault_set_sys(fault, ERR_IO, -status, NULL, "cannot listen on %s", path);
-        server->freed = true;
-        uv_close((uv_handle_t *)&server->pipe, server_closed);
+    return server;
+}
+
+Err ctl_server_new(uv_loop_t *loop, const char *path, CtlHandler handler, void *user,
+                   CtlServer **out, Fault *fault)
+{
+    struct sockaddr_un address;
+    Err err = address_of(path, &address, fault);
+    if (err != ERR_OK) {
         return err;
     }
-    *out = server;
-    return ERR_OK;
+    int lock = lock_folder(path, CTL_LOCK_MS);
+    if (lock < 0) {
+        return fault_set(fault, ERR_IO, "is its folder there, and does a stopped rolltop hold it?",
+                         "cannot have the folder of %s to ourselves", path);
+    }
+    err = clear_path(path, &address, fault);
+    if (err == ERR_OK) {
+        CtlServer *server = server_new(loop, path, handler, user);
+        err = listen_here(server, fault);
+        if (err == ERR_OK) {
+            *out = server;
+        } else {
+            server->freed = true;
+            uv_close((uv_handle_t *)&server->pipe, server_closed);
+        }
+    }
+    close(lock);
+    return err;
 }
 
 void ctl_server_free(CtlServer *server)

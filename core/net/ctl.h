@@ -29,6 +29,9 @@ typedef void (*CtlHandler)(CtlRequest *request, const cJSON *body, const CtlPeer
 Err ctl_server_new(uv_loop_t *loop, const char *path, CtlHandler handler, void *user,
                    CtlServer **out, Fault *fault);
 void ctl_server_free(CtlServer *server); /* removes the socket file */
+/* Removes a socket file that nobody listens on. One that is just being made stays: both hold the
+ * folder's lock. */
+void ctl_sweep(const char *path);
 void ctl_reply(CtlRequest *request, const Text *json_object);
 
 typedef struct CtlClient CtlClient;

@@ -4,9 +4,12 @@
 #include "core/base/mem.h"
 #include "tests/harness.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -241,13 +244,67 @@ static void test_path(void)
     CHECK_I64(uv_loop_close(&loop), 0);
 }
 
+/* Somebody who looks for dead runs while one starts leaves its socket alone. */
+static _Atomic bool sweeping;
+
+static void *sweep(void *arg)
+{
+    while (sweeping) {
+        ctl_sweep(socket_path);
+        clock_sleep_us(300); /* a call to a living server each time: 64 at once are refused */
+    }
+    return arg;
+}
+
+static void test_sweep(void)
+{
+    pthread_t threads[2];
+    sweeping = true;
+    for (int i = 0; i < 2; i++) {
+        pthread_create(&threads[i], NULL, sweep, NULL);
+    }
+    for (int i = 0; i < 300; i++) {
+        Fixture f;
+        fixture_start(&f);
+        CtlClient *client = NULL;
+        CHECK_I64(ctl_connect(socket_path, 5000, &client, NULL), ERR_OK);
+        CHECK_I64(call_number(client, "{\"number\":5}"), 5);
+        ctl_client_free(client);
+        fixture_stop(&f);
+    }
+    sweeping = false;
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    /* Bound, not listening: being made as long as the folder is held, left behind afterwards. */
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, socket_path, strlen(socket_path));
+    CHECK_I64(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    char folder[sizeof socket_path];
+    (void)str_format(folder, sizeof folder, "%s", socket_path);
+    *strrchr(folder, '/') = '\0';
+    int held = open(folder, O_RDONLY | O_DIRECTORY);
+    CHECK_I64(flock(held, LOCK_EX), 0);
+    ctl_sweep(socket_path);
+    CHECK(access(socket_path, F_OK) == 0);
+    close(held);
+    ctl_sweep(socket_path);
+    CHECK(access(socket_path, F_OK) != 0);
+    close(fd);
+}
+
 int main(void)
 {
-    (void)str_format(socket_path, sizeof socket_path, "/tmp/rolltop-ctl-test-%d.sock",
-                     (int)getpid());
+    signal(SIGPIPE, SIG_IGN); /* as the binary does */
+    char folder_path[] = "/tmp/rolltop-ctl-XXXXXX"; /* of its own: the sockets' folder is locked */
+    CHECK(mkdtemp(folder_path));
+    (void)str_format(socket_path, sizeof socket_path, "%s/a.sock", folder_path);
     RUN(test_call);
     RUN(test_order);
     RUN(test_rude);
     RUN(test_path);
+    RUN(test_sweep);
+    rmdir(folder_path);
     return test_end();
 }
