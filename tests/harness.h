@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int test_checks, test_failures;
+static _Atomic int test_checks, test_failures; /* some tests check on two threads */
 
 static inline void test_result(int good, const char *file, int line, const char *text)
 {
