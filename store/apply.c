@@ -441,53 +441,6 @@ static int apply_txn_end(Writer *w, const TxnEndFact *f)
     return bind_run(&b);
 }
 
-static int apply_command(Writer *w, const CommandFact *f)
-{
-    static const char sql[] =
-        "INSERT INTO command VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)";
-    Bind b = {STATEMENT(sql), 0};
-    bind_i64(&b, f->command);
-    bind_i64(&b, f->t_us);
-    bind_text(&b, f->who);
-    bind_text(&b, f->what);
-    bind_text(&b, f->target);
-    bind_text(&b, f->reason);
-    bind_text(&b, f->state);
-    bind_text(&b, f->answer);
-    return bind_run(&b);
-}
-
-static int apply_incident(Writer *w, const IncidentFact *f)
-{
-    static const char sql[] =
-        "INSERT INTO incident VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (incident_id)"
-        " DO UPDATE SET ended_us = excluded.ended_us, severity = excluded.severity,"
-        " evidence = coalesce(excluded.evidence, evidence),"
-        " next_key = coalesce(excluded.next_key, next_key)";
-    Bind b = {STATEMENT(sql), 0};
-    bind_i64(&b, f->incident);
-    bind_i64(&b, f->onset_us);
-    bind_some(&b, f->ended_us);
-    bind_text(&b, f->class_name);
-    bind_i64(&b, f->severity);
-    bind_some(&b, f->engine);
-    bind_text(&b, f->evidence);
-    bind_text(&b, f->next_key);
-    return bind_run(&b);
-}
-
-static int apply_event(Writer *w, const EventFact *f)
-{
-    static const char sql[] = "INSERT INTO event VALUES (NULL, ?, ?, ?, ?, ?)";
-    Bind b = {STATEMENT(sql), 0};
-    bind_i64(&b, f->t_us);
-    bind_i64(&b, f->severity);
-    bind_text(&b, f->source);
-    bind_some(&b, f->engine);
-    bind_text(&b, f->text);
-    return bind_run(&b);
-}
-
 static int apply_metric(Writer *w, const MetricFact *f)
 {
     static const char sql[] = "INSERT INTO metric VALUES (NULL, ?, ?, ?, ?, ?)";

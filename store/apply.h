@@ -34,6 +34,12 @@ void writer_free(Writer *writer); /* closes the database too */
 /* One fact into the open transaction; an SQLite code. */
 int writer_apply(Writer *writer, FactKind kind, const void *fact);
 
+/* apply_people.c */
+int apply_command(Writer *writer, const CommandFact *fact);
+int apply_incident(Writer *writer, const IncidentFact *fact);
+int apply_alert_rule(Writer *writer, const AlertRuleFact *fact);
+int apply_event(Writer *writer, const EventFact *fact);
+
 /* apply_sample.c */
 int apply_group(Writer *writer, const GroupFact *fact);
 int apply_sample_start(Writer *writer, const SampleStartFact *fact);

@@ -49,6 +49,7 @@ static const Part parts[] = {
     STRING(COMMAND, CommandFact, state), STRING(COMMAND, CommandFact, answer),
     STRING(INCIDENT, IncidentFact, class_name), STRING(INCIDENT, IncidentFact, evidence),
     STRING(INCIDENT, IncidentFact, next_key),
+    STRING(ALERT_RULE, AlertRuleFact, class_name), STRING(ALERT_RULE, AlertRuleFact, words),
     STRING(EVENT, EventFact, source), STRING(EVENT, EventFact, text),
     STRING(METRIC, MetricFact, name),
     STRING(CHILD_LINE, ChildLineFact, child), BYTES(CHILD_LINE, ChildLineFact, line),
@@ -176,7 +177,9 @@ int64_t fact_time(FactKind kind, const void *fact)
 {
     if (kind == FACT_INCIDENT) {
         const IncidentFact *incident = fact;
-        return incident->ended_us > 0 ? incident->ended_us : incident->onset_us;
+        return incident->ended_us > 0 ? incident->ended_us
+               : incident->t_us > 0   ? incident->t_us
+                                      : incident->onset_us;
     }
     if (kind == FACT_SESSION && ((const SessionFact *)fact)->ended_us > 0) {
         return ((const SessionFact *)fact)->ended_us;
@@ -190,8 +193,8 @@ int64_t fact_time(FactKind kind, const void *fact)
         offsetof(SampleRewardFact, t_us), offsetof(PolicyFact, t_us),
         offsetof(PolicyStateFact, t_us), offsetof(TxnFact, t_us), offsetof(TxnAnswerFact, t_us),
         offsetof(TxnDecisionFact, t_us), offsetof(TxnEndFact, t_us), offsetof(CommandFact, t_us),
-        offsetof(IncidentFact, onset_us), offsetof(EventFact, t_us), offsetof(MetricFact, t_us),
-        offsetof(ChildLineFact, t_us)};
+        offsetof(IncidentFact, onset_us), offsetof(AlertRuleFact, t_us), offsetof(EventFact, t_us),
+        offsetof(MetricFact, t_us), offsetof(ChildLineFact, t_us)};
     _Static_assert(sizeof at / sizeof at[0] == FACT_KINDS, "one time a kind");
     int64_t t_us = 0;
     memcpy(&t_us, (const unsigned char *)fact + at[kind], sizeof t_us);

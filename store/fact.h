@@ -20,6 +20,7 @@
     X(TXN_ANSWER, TxnAnswerFact, txn_answer, 0)                                                   \
     X(TXN_DECISION, TxnDecisionFact, txn_decision, 0) X(TXN_END, TxnEndFact, txn_end, 0)          \
     X(COMMAND, CommandFact, command, 0) X(INCIDENT, IncidentFact, incident, 0)                    \
+    X(ALERT_RULE, AlertRuleFact, alert_rule, 0)                                                   \
     X(EVENT, EventFact, event, 0) X(METRIC, MetricFact, metric, 1)                                \
     X(CHILD_LINE, ChildLineFact, child_line, 1)
 

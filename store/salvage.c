@@ -292,6 +292,8 @@ static const Walk walks[] = {
     {.table = "txn_answer", .key = "answer_id", .time = "t_us"},
     {.table = "command", .key = "change_id", .time = "t_us"},
     {.table = "incident", .key = "incident_id", .time = "onset_us"},
+    {.table = "incident_change", .key = "change_id", .time = "t_us"},
+    {.table = "alert_rule", .key = "rule_id", .time = "t_us"},
     {.table = "event", .key = "event_id", .time = "t_us"},
     {.table = "sample_group", .key = "group_id", .time = "t_us"},
     {.table = "attempt", .key = "attempt_id", .time = "started_us"},

@@ -140,8 +140,19 @@ static const char *const version_2[] = {
     " STRICT;",
     NULL};
 
+/* What was known of an alert when: its row says only how bad it was at its worst. And the rules
+ * that raised them, anew with every session that has other ones. */
+static const char *const version_3[] = {
+    "CREATE TABLE incident_change (change_id INTEGER PRIMARY KEY, incident_id INTEGER NOT NULL,"
+    " t_us INTEGER NOT NULL, severity INTEGER NOT NULL, evidence TEXT) STRICT;",
+    "CREATE INDEX incident_change_time ON incident_change (incident_id, t_us);",
+    "CREATE TABLE alert_rule (rule_id INTEGER PRIMARY KEY, t_us INTEGER NOT NULL,"
+    " class TEXT NOT NULL, words TEXT NOT NULL, changed INTEGER NOT NULL) STRICT;",
+    "CREATE INDEX alert_rule_time ON alert_rule (t_us);",
+    NULL};
+
 /* steps[i] brings a file from version i to i + 1. */
-static const char *const *const steps[] = {version_1, version_2};
+static const char *const *const steps[] = {version_1, version_2, version_3};
 _Static_assert(sizeof steps / sizeof steps[0] == STORE_SCHEMA_VERSION, "a step for each version");
 
 static Err read_versions(Db *db, int64_t *application, int64_t *version, int64_t *tables,

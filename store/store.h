@@ -18,7 +18,7 @@
 
 typedef struct Store Store;
 
-enum { STORE_SCHEMA_VERSION = 2, STORE_APPLICATION_ID = 0x726f6c6c }; /* "roll" */
+enum { STORE_SCHEMA_VERSION = 3, STORE_APPLICATION_ID = 0x726f6c6c }; /* "roll" */
 
 typedef struct StoreConfig {
     size_t queue_facts;  /* 0: 65,536 */
@@ -282,14 +282,23 @@ typedef struct CommandFact { /* put again with the same id as it advances */
 } CommandFact;
 void store_put_command(Store *store, const CommandFact *fact);
 
-typedef struct IncidentFact { /* put again with ended_us set */
+typedef struct IncidentFact { /* put again as it gets worse, and with ended_us set */
     int64_t incident, onset_us, ended_us;
+    int64_t t_us; /* when this was known: raised or worse; 0: as it is put. Unused at the end */
     const char *class_name; /* "ENGINE-DEAD", "TRAINER-DEAD", … reference names */
     Severity severity;
     int64_t engine; /* 0: not about one engine */
     const char *evidence, *next_key;
 } IncidentFact;
 void store_put_incident(Store *store, const IncidentFact *fact);
+
+typedef struct AlertRuleFact { /* all of a session's at once, with one t_us */
+    int64_t t_us;
+    const char *class_name;
+    const char *words; /* in the words of the configuration: "hold 10 s, severity crit" */
+    bool changed;      /* not as it is by default */
+} AlertRuleFact;
+void store_put_alert_rule(Store *store, const AlertRuleFact *fact);
 
 typedef struct EventFact {
     int64_t t_us;

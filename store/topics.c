@@ -98,6 +98,15 @@ static const Topic topics[] = {
      WORD("severity", "incident.severity") " AS severity, " ENGINE_NAME("incident.engine")
      " AS engine, evidence, next_key FROM incident",
      " ORDER BY incident"},
+    {"alert_changes",
+     "SELECT c.incident_id AS incident, c.t_us AS t_us, i.class AS class, "
+     WORD("severity", "c.severity") " AS severity, " ENGINE_NAME("i.engine")
+     " AS engine, c.evidence AS evidence FROM incident_change c"
+     " LEFT JOIN incident i ON i.incident_id = c.incident_id",
+     " ORDER BY c.change_id"},
+    {"alert_rules",
+     "SELECT t_us, class, words, changed FROM alert_rule",
+     " ORDER BY rule_id"},
     {"phases",
      "SELECT phase_id, step, " WORD("loop_phase", "phase.phase") " AS phase, started_us,"
      " ended_us, outcome FROM phase",

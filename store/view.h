@@ -172,16 +172,29 @@ enum { VIEW_EVENTS_COUNTED = 2000 };
 EventList view_events(View *view, int64_t t_us, size_t limit, int64_t before_id,
                       const char *filter, Arena *arena);
 
-typedef struct AlertRow {
+typedef struct AlertRow { /* severity and evidence as they were known at T */
     int64_t incident, onset_us, ended_us, engine;
     const char *class_name, *evidence, *next_key;
     Severity severity;
+    int64_t known_us; /* since when it is known like this; 0: a log of an older schema, which keeps
+                       * only the worst */
 } AlertRow;
 typedef struct AlertList {
     AlertRow *rows; /* worst first, then oldest onset; open at T */
     size_t count;
 } AlertList;
 AlertList view_alerts(View *view, int64_t t_us, size_t limit, Arena *arena);
+
+typedef struct RuleRow { /* what raises alerts of a class */
+    const char *class_name, *words;
+    bool changed; /* the run's own, not the default */
+} RuleRow;
+typedef struct RuleList {
+    RuleRow *rows; /* in the order of classes; none in logs of older schemas */
+    size_t count;
+} RuleList;
+/* The rules in force at T. */
+RuleList view_rules(View *view, int64_t t_us, Arena *arena);
 
 typedef struct CommandRow {
     int64_t command, asked_us, updated_us;

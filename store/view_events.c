@@ -94,10 +94,9 @@ EventList view_events(View *view, int64_t t_us, size_t limit, int64_t before_id,
 AlertList view_alerts(View *view, int64_t t_us, size_t limit, Arena *arena)
 {
     static const char sql[] =
-        "SELECT incident_id, onset_us, engine, class, evidence, next_key, severity"
-        " FROM incident WHERE incident_id >= ?1 AND incident_id <= ?2 AND onset_us <= ?3"
-        " AND (ended_us IS NULL OR ended_us > ?3)"
-        " ORDER BY severity DESC, onset_us, incident_id LIMIT ?4";
+        "SELECT i.incident_id, i.onset_us, i.engine, i.class, coalesce(c.evidence, i.evidence),"
+        " i.next_key, " VIEW_ALERT_SEVERITY " AS severity, coalesce(c.t_us, 0)" VIEW_ALERTS_AT
+        " ORDER BY severity DESC, i.onset_us, i.incident_id LIMIT ?4";
     AlertList list = {0};
     size_t capacity = 0;
     Tick last;
@@ -115,7 +114,29 @@ AlertList view_alerts(View *view, int64_t t_us, size_t limit, Arena *arena)
                                              .class_name = view_text(view, arena, stmt, 3),
                                              .evidence = view_text(view, arena, stmt, 4),
                                              .next_key = view_text(view, arena, stmt, 5),
-                                             .severity = (Severity)sqlite3_column_int(stmt, 6)};
+                                             .severity = (Severity)sqlite3_column_int(stmt, 6),
+                                             .known_us = sqlite3_column_int64(stmt, 7)};
+    }
+    view_end(view);
+    if (!view_good(view)) {
+        list.count = 0;
+    }
+    return list;
+}
+
+RuleList view_rules(View *view, int64_t t_us, Arena *arena)
+{
+    static const char sql[] = "SELECT class, words, changed FROM alert_rule WHERE t_us ="
+                              " (SELECT max(t_us) FROM alert_rule WHERE t_us <= ?1)"
+                              " ORDER BY rule_id";
+    RuleList list = {0};
+    size_t capacity = 0;
+    view_begin(view, t_us);
+    sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us);
+    while (view_row(view, arena, stmt, &list.rows, &capacity, list.count, sizeof *list.rows)) {
+        list.rows[list.count++] = (RuleRow){.class_name = view_text(view, arena, stmt, 0),
+                                            .words = view_text(view, arena, stmt, 1),
+                                            .changed = sqlite3_column_int(stmt, 2) != 0};
     }
     view_end(view);
     if (!view_good(view)) {

@@ -125,8 +125,7 @@ static void fill_rates(View *view, int64_t t_us, HeaderView *out)
 static void fill_alerts(View *view, int64_t t_us, HeaderView *out)
 {
     static const char sql[] =
-        "SELECT count(*), sum(severity = ?4) FROM incident WHERE incident_id >= ?1"
-        " AND incident_id <= ?2 AND onset_us <= ?3 AND (ended_us IS NULL OR ended_us > ?3)";
+        "SELECT count(*), sum(" VIEW_ALERT_SEVERITY " = ?4)" VIEW_ALERTS_AT;
     static const char outage[] = "SELECT from_us FROM outage WHERE from_us <= ?1 AND to_us > ?1"
                                  " ORDER BY outage_id DESC LIMIT 1";
     Tick last;

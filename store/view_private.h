@@ -61,6 +61,17 @@ size_t view_limit(size_t limit); /* at most VIEW_ROWS_MAX */
 double *view_scratch(View *view, size_t count);
 double view_quantile(double *values, size_t count, double q); /* sorts; count > 0 */
 
+/* Alerts open at T (?3) among numbers ?1 to ?2: `i` their rows, `c` what was known of each by then.
+ * Logs of older schemas know the worst only: no `c`. */
+#define VIEW_ALERTS_AT                                                                            \
+    " FROM incident i LEFT JOIN incident_change c ON c.change_id = (SELECT x.change_id"           \
+    " FROM incident_change x WHERE x.incident_id = i.incident_id AND x.t_us <= ?3"                \
+    " ORDER BY x.t_us DESC, x.change_id DESC LIMIT 1)"                                            \
+    " WHERE i.incident_id >= ?1 AND i.incident_id <= ?2 AND i.onset_us <= ?3"                     \
+    " AND (i.ended_us IS NULL OR i.ended_us > ?3) AND (c.change_id IS NOT NULL"                   \
+    " OR NOT EXISTS (SELECT 1 FROM incident_change y WHERE y.incident_id = i.incident_id))"
+#define VIEW_ALERT_SEVERITY "coalesce(c.severity, i.severity)"
+
 /* Shared questions. */
 Trimmed view_trimmed(View *view);
 /* How far apart ticks are at that time: a second, or the bucket that a trim left. */

@@ -139,6 +139,7 @@ static int64_t seek_alert(View *view, int64_t t_us, int dir)
     static const char ahead[] = "SELECT coalesce(min(incident_id), 0) FROM incident"
                                 " WHERE incident_id >= ?1";
     static const char onset[] = "SELECT onset_us FROM incident WHERE incident_id = ?1";
+    static const char known[] = "SELECT min(t_us) FROM incident_change WHERE incident_id = ?1";
     Tick tick;
     if (dir < 0) {
         tick_after(&view->db, t_us, &tick, &view->fault);
@@ -151,7 +152,8 @@ static int64_t seek_alert(View *view, int64_t t_us, int dir)
         if (incident == 0) {
             break;
         }
-        int64_t raised = second_before(view, incident) * SECOND_US;
+        int64_t raised = view_number(view, VIEW_QUERY(view, known, incident), 0);
+        raised = raised > 0 ? raised : second_before(view, incident) * SECOND_US;
         int64_t seen = view_number(view, VIEW_QUERY(view, onset, incident), 0);
         seen = seen > raised ? seen : raised;
         if (dir < 0 ? seen < t_us : seen > t_us) {

@@ -415,7 +415,11 @@ static void alert_detail(const Draw *d, const Screen *screen, const Detail *deta
         page_line(&page, " ", ROLE_KEY, "Enter goes to it");
     }
     page_gap(&page);
-    page_line(&page, "", ROLE_DIM, "evidence, when it was worst");
+    if (row->known_us > 0) {
+        page_line(&page, "", ROLE_DIM, "evidence, as of %s", format_clock(row->known_us, a));
+    } else {
+        page_line(&page, "", ROLE_DIM, "evidence, when it was worst");
+    }
     int used = draw_wrap(&body, page.y, body.r.h - page.y, 0, ROLE_TEXT,
                          str_from(or_dash(row->evidence)));
     page.y += used + 1;

@@ -35,7 +35,7 @@ int cmd_query(int argc, char **argv)
         "usage: rolltop query FILE TOPIC [--json]\n"
         "       rolltop query FILE --sql \"select …\" [--json]\n\n"
         "topics: steps engines policies samples commands events probes txns groups metrics\n"
-        "        rollups incidents children\n",
+        "        rollups incidents alert_changes alert_rules phases children\n",
         1, 2, "query wants a log file and a topic", "rolltop query --help"};
     QueryFlags f = {0};
     FlagSpec specs[QUERY_SPECS];

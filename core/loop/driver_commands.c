@@ -292,13 +292,23 @@ static void do_stop_now(Command *c)
     driver_feed(c->d, LOOP_EV_STOP_NOW, false, c->who);
 }
 
-/* What people tell each other through the log: nothing of the fleet changes. */
+static void note_durable(void *arg)
+{
+    Command *c = arg;
+    reply(c->request, true, c->id, "noted");
+    free(c);
+}
+
+/* What people tell each other through the log: nothing of the fleet changes. Who was answered
+ * finds the row: it is readable first. */
 static void do_note(Command *c)
 {
     put(c, "done", "noted");
     driver_event(c->d, SEVERITY_INFO, "operator", 0, "note by %s%s%s: %s", c->who,
                  c->target[0] ? " on " : "", c->target, c->reason);
-    reply(c->request, true, c->id, "noted");
+    Command *later = xcalloc(1, sizeof *later);
+    *later = *c;
+    driver_when_durable(c->d, note_durable, later);
 }
 
 static const char NOT_ONE[] = "it ends the whole run; one engine is taken out with `rolltop ctl "

@@ -103,6 +103,7 @@ static void put_incident(Driver *d, const DiagAction *a)
 {
     const char *name = diagnose_class_name(a->class_id);
     IncidentFact fact = {.incident = a->incident, .onset_us = clock_wall_of_us(a->onset_us),
+                         .t_us = clock_wall_us(),
                          .ended_us = a->ended_us > 0 ? clock_wall_of_us(a->ended_us) : 0,
                          .class_name = name, .severity = a->severity,
                          .engine = a->engine, .evidence = a->evidence, .next_key = a->next_key};

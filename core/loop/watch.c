@@ -204,6 +204,7 @@ static void diagnose_now(Watch *w)
     while (diagnose_next(w->diagnose, &action)) {
         IncidentFact fact = {.incident = action.incident,
                              .onset_us = clock_wall_of_us(action.onset_us),
+                             .t_us = clock_wall_us(),
                              .ended_us = action.ended_us > 0
                                              ? clock_wall_of_us(action.ended_us) : 0,
                              .class_name = diagnose_class_name(action.class_id),

@@ -175,10 +175,10 @@ static inline void fixture_alerts(Snapshot *s)
     static CommandRow commands[3];
     alerts[0] = (AlertRow){7, FIXTURE_T - S(41), 0, 4, "ENGINE-DEAD",
                            "3 probes refused since 10:41:26; 61 samples were on it",
-                           "R", SEVERITY_CRIT};
+                           "R", SEVERITY_CRIT, FIXTURE_T - S(39)};
     alerts[1] = (AlertRow){8, FIXTURE_T - S(12), 0, 5, "STRAGGLER",
                            "4.2k tok/s where the others make 12.0k", "C",
-                           SEVERITY_WARN};
+                           SEVERITY_WARN, FIXTURE_T - S(12)};
     s->alerts = (AlertList){alerts, 2};
     commands[0] = (CommandRow){3, FIXTURE_T - S(36), FIXTURE_T - S(35), "ana (pid 81)", "cordon",
                                "eng-03", "ecc errors", "done", "takes nothing new"};
