@@ -66,7 +66,7 @@ static const char *const foreign[] = {"sglang-", "router-", "wandb-", "tb-", "ci
 
 static void defaults(RunFlags *f)
 {
-    *f = (RunFlags){.publish_dtype = "auto", .engine_threads = 1, .keep_policies = 4,
+    *f = (RunFlags){.publish_dtype = "auto", .disk_wait = "24h", .engine_threads = 1, .keep_policies = 4,
                     .state_interval = 1, .startup_timeout = 120,
                     .stop_at_eval_reward = NAN, .norm_jump = 4.0, .input_key = "input",
                     .metadata_key = "metadata",
@@ -108,6 +108,8 @@ static size_t specs_ours(RunFlags *f, FlagSpec *out)
         I("trainer-threads", trainer_threads, 0, 256, "threads of the trainer (all cores)"),
         B("engine-faults", engine_faults, "local engines open their fault route (tests)"),
         I("keep-policies", keep_policies, 1, 1000, "policy versions kept on disk (4)"),
+        S("disk-wait", disk_wait, "AGE", "how long a policy or state that the disk refuses is "
+          "tried again before the run ends (24h)"),
         I("state-interval", state_interval, 1, 1e6, "steps between the trainer's states (1)"),
         I("startup-timeout", startup_timeout, 1, 86400, "seconds for all parts to come up (120)"),
         S("publish-dtype", publish_dtype, "T", "of published policies: auto, f32, bf16"),

@@ -10,7 +10,7 @@
 
 typedef struct RunFlags {
     /* ours */
-    const char *log_keep_age, *log_max_size;
+    const char *log_keep_age, *log_max_size, *disk_wait;
     const char *log, *run_id, *name, *publish_dtype, *rollout_url, *eval_rm_type, *trainer;
     bool headless, resume, keep, ignore_busy_port;
     const char *engine_cmd, *router_ip;

@@ -208,6 +208,8 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     Err err = check_required(flags, fault);
     err = err ? err : log_flags_age("--log-keep-age", flags->log_keep_age,
                                     &plan->config.log_keep_us, fault);
+    err = err ? err : log_flags_age("--disk-wait", flags->disk_wait, &plan->config.disk_wait_us,
+                                    fault);
     err = err ? err : log_flags_size("--log-max-size", flags->log_max_size,
                                      &plan->config.log_max_bytes, fault);
     err = err ? err : check_pairs(flags, fault);

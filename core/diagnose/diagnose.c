@@ -209,6 +209,9 @@ static void rule_parts(Diagnose *d, const DiagPicture *p)
         raise(d, DIAG_TRAINER_DEAD, 0, SEVERITY_CRIT, p->trainer_down_us,
               p->trainer_detail ? p->trainer_detail : "the trainer's process ended");
     }
+    if (p->held_us > 0) {
+        raise(d, DIAG_DISK_REFUSES, 0, SEVERITY_CRIT, p->held_us, p->held_detail);
+    }
     if (p->not_recording_us > 0) {
         raise(d, DIAG_DISK_FULL, 0, SEVERITY_CRIT, p->not_recording_us,
               p->recording_detail ? p->recording_detail : "the log takes no facts");
@@ -287,7 +290,8 @@ static void rule_rollout(Diagnose *d, const DiagPicture *p)
 
 static void rule_stall(Diagnose *d, const DiagPicture *p)
 {
-    if (p->phase == PHASE_PAUSE || p->phase == PHASE_DONE || p->phase == PHASE_INIT) {
+    if (p->phase == PHASE_PAUSE || p->phase == PHASE_DONE || p->phase == PHASE_INIT ||
+        p->held_us > 0) { /* that has an alert of its own */
         return;
     }
     double age = seconds_since(p, p->phase_since_us);

@@ -22,7 +22,8 @@ enum { DIAG_OPEN_MAX = 4096, DIAG_TEXT = 192 };
     X(DIAG_TAIL, "TAIL", "2", "the last few samples are still decoding")                          \
     X(DIAG_LOST_TASK, "LOST-TASK", "!", "samples are missing and nobody works on them")           \
     X(DIAG_PHASE_STALL, "PHASE-STALL", "3", "a phase takes far longer than it used to")           \
-    X(DIAG_DISK_FULL, "DISK-FULL", ":events", "facts cannot be written")
+    X(DIAG_DISK_FULL, "DISK-FULL", ":events", "facts cannot be written")                          \
+    X(DIAG_DISK_REFUSES, "DISK-REFUSES", ":resume all", "policy or state cannot be written")
 
 #define DIAG_ENUM_ENTRY(name, word, key, about) name,
 typedef enum DiagClass { DIAG_CLASSES(DIAG_ENUM_ENTRY) DIAG_CLASS_COUNT } DiagClass;
@@ -63,6 +64,8 @@ typedef struct DiagPicture {
     int64_t cap_tokens;            /* most that a sample may have; 0: unknown */
     int64_t idle_since_us;         /* samples left and none in flight since; 0: not so */
     double sample_median_s;        /* of finished ones; 0: unknown */
+    int64_t held_us;               /* since when a write of the trainer waits; 0: none does */
+    const char *held_detail;
     int64_t not_recording_us;      /* since; 0: recording */
     const char *recording_detail;
 } DiagPicture;

@@ -150,6 +150,7 @@ static void on_tick(uv_timer_t *timer)
     run_durable(d);
     driver_parts_tick(d, now_us);
     driver_trainer_tick(d, now_us);
+    driver_disk_tick(d, now_us);
     driver_rollout_tick(d, now_us);
     driver_sync_tick(d, now_us);
     driver_holds_tick(d, now_us);

@@ -111,9 +111,12 @@ static void do_resume(Command *c)
     Driver *d = c->d;
     if (c->engine < 0) {
         bool paused = loop_paused(d->loop);
+        bool held = driver_disk_now(d);
         driver_feed(d, LOOP_EV_RESUME, false, NULL);
-        answer(c, paused, paused ? "done" : "refused",
-               paused ? "the run goes on" : "the run is not paused");
+        answer(c, paused || held, paused || held ? "done" : "refused",
+               held     ? "what the disk refused is tried again now"
+               : paused ? "the run goes on"
+                        : "the run is not paused");
         return;
     }
     Seat *seat = &d->seats[c->engine];
@@ -412,6 +415,7 @@ static void status(Driver *d, CtlRequest *request)
     json_member_i64(&out, "step", loop_step(d->loop));
     json_member_i64(&out, "steps", d->config->loop.num_steps);
     json_member_bool(&out, "paused", loop_paused(d->loop));
+    json_member_string(&out, "held", d->disk.how);
     json_member_i64(&out, "policy_version", loop_committed(d->loop));
     json_member_bool(&out, "recording", !d->watch.not_recording);
     json_member_i64(&out, "trainer_pid", d->train.process ? trainer_pid(d->train.process) : 0);

@@ -154,6 +154,7 @@ void driver_diagnose_tick(Driver *d, int64_t now_us)
                            .trainer_down_us = d->train.down_us ? d->train.down_us
                                                               : d->train.halted_us,
                            .trainer_detail = d->train.how[0] ? d->train.how : NULL,
+                           .held_us = d->disk.wait.since_us, .held_detail = d->disk.how,
                            .not_recording_us = d->watch.not_recording_us};
     picture.phase_median_s = spell_median(&d->watch.spells[picture.phase], &picture.phase_closed);
     picture_rollout(d, &picture);

@@ -14,6 +14,7 @@
 #include "core/fleet/fleet.h"
 #include "core/fleet/generate.h"
 #include "core/fleet/sources.h"
+#include "core/loop/disk_wait.h"
 #include "core/loop/loop_driver.h"
 #include "core/model/tokenizer.h"
 #include "core/net/ctl.h"
@@ -195,6 +196,14 @@ typedef struct DriverTrain { /* the trainer's process (driver_train.c) */
     char how[FAULT_TEXT_MAX];
 } DriverTrain;
 
+typedef enum DiskWrite { DISK_POLICY, DISK_STATE } DiskWrite;
+
+typedef struct DriverDisk { /* what the trainer writes and the disk refuses (driver_disk.c) */
+    DiskWait wait;
+    DiskWrite what;
+    char how[FAULT_TEXT_MAX + 96];
+} DriverDisk;
+
 typedef struct DriverRoll { /* prompts, and the rollouts made of them */
     DataSource *data, *eval_data;
     RolloutJob *batch, *eval; /* batch stays until its step is over */
@@ -273,6 +282,7 @@ struct Driver {
     DriverFront front;
     DriverReady ready;
     DriverTrain train;
+    DriverDisk disk;
     DriverRoll roll;
     DriverSync sync;
     DriverPolicy policy;
@@ -424,6 +434,16 @@ Err driver_send_batch(Driver *d, TrainerReplied on_done, Fault *fault);
 void driver_trainer_ready(Driver *d); /* it holds what was trained last */
 void driver_publish(Driver *d, int64_t version);
 void driver_save(Driver *d);
+void driver_save_state(Driver *d); /* after the step that it has just trained */
+
+/* driver_disk.c: writes of the trainer that wait for the disk */
+/* True: it is the disk's fault, and the run is held until the write succeeds; nothing is fed. */
+bool driver_disk_refused(Driver *d, DiskWrite what, const Fault *fault);
+void driver_disk_written(Driver *d);
+bool driver_disk_now(Driver *d); /* try again at once; false: nothing waits */
+void driver_disk_cancel(Driver *d);
+void driver_disk_trainer_ended(Driver *d);
+void driver_disk_tick(Driver *d, int64_t now_us);
 
 /* driver_state.c: the trainer's states and the policies on disk */
 void driver_state_begin(Driver *d); /* the checkpoint that the run begins with */

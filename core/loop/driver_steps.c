@@ -208,6 +208,7 @@ static void cancel(Driver *d, const LoopAction *action)
         /* The last durable state is on disk; what is half done would be thrown away anyway. */
         d->train.stopped = true;
         driver_trainer_restart(d, "the run stops");
+        driver_disk_cancel(d);
         break;
     case PHASE_GENERATE:
     case PHASE_EVAL:

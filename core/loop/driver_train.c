@@ -69,6 +69,7 @@ static void on_exit_trainer(const char *how, Err why, void *user)
     driver_no_start(d, "trainer", d->train.failures, d->train.how);
     driver_diagnose_tick(d, now_us);
     driver_check_parts(d);
+    driver_disk_trainer_ended(d);
 }
 
 Err driver_trainer_start(Driver *d, Fault *fault)
@@ -213,14 +214,29 @@ static void on_state_saved(const TrainerReply *reply, void *user)
     }
     if (reply->err != ERR_OK) {
         /* Trained but not kept: memory and disk disagree, so the step is done again from disk. */
-        give_up(d, LOOP_EV_TRAIN_FAILED, reply, true);
+        if (!driver_disk_refused(d, DISK_STATE, &reply->fault)) {
+            give_up(d, LOOP_EV_TRAIN_FAILED, reply, true);
+        }
         return;
     }
+    driver_disk_written(d);
     driver_state_saved(d, loop_step(d->loop));
     driver_metric(d, loop_step(d->loop), "perf/save_time", (double)reply->took_us / 1e6);
     driver_states_keep(d);
     d->train.done = loop_step(d->loop);
     driver_feed(d, LOOP_EV_TRAINED, false, NULL);
+}
+
+void driver_save_state(Driver *d)
+{
+    char *dir = driver_path(d, "trainer", "step-", d->train.at);
+    Fault fault = {0};
+    Err err = trainer_save(d->train.process, dir, on_state_saved, d, &fault);
+    free(dir);
+    if (err != ERR_OK) {
+        TrainerReply failed = {.err = err, .fault = fault};
+        on_state_saved(&failed, d);
+    }
 }
 
 /* As slime counts --save-interval: after each so many steps, and after the last one. */
@@ -248,14 +264,7 @@ static void on_trained(const TrainerReply *reply, void *user)
         driver_feed(d, LOOP_EV_TRAINED, false, NULL);
         return;
     }
-    char *dir = driver_path(d, "trainer", "step-", d->train.at);
-    Fault fault = {0};
-    Err err = trainer_save(d->train.process, dir, on_state_saved, d, &fault);
-    free(dir);
-    if (err != ERR_OK) {
-        TrainerReply failed = {.err = err, .fault = fault};
-        on_state_saved(&failed, d);
-    }
+    driver_save_state(d);
 }
 
 Err driver_send_batch(Driver *d, TrainerReplied on_done, Fault *fault)
@@ -364,9 +373,12 @@ static void on_published(const TrainerReply *reply, void *user)
         return;
     }
     if (reply->err != ERR_OK) {
-        give_up(d, LOOP_EV_PUBLISH_FAILED, reply, false);
+        if (!driver_disk_refused(d, DISK_POLICY, &reply->fault)) {
+            give_up(d, LOOP_EV_PUBLISH_FAILED, reply, false);
+        }
         return;
     }
+    driver_disk_written(d);
     (void)str_format(d->policy.digest, sizeof d->policy.digest, "%s",
                      reply->digest ? reply->digest : "");
     d->policy.bytes = reply->bytes;
@@ -388,7 +400,7 @@ void driver_publish(Driver *d, int64_t version)
                               &fault);
     }
     free(dir);
-    if (err != ERR_OK) {
+    if (err != ERR_OK && !driver_disk_refused(d, DISK_POLICY, &fault)) {
         driver_feed(d, LOOP_EV_PUBLISH_FAILED, false, fault.sentence);
     }
 }

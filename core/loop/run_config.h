@@ -75,6 +75,7 @@ typedef struct RunConfig {
     const char *local_checkpoint_dir; /* of engines of others, on their hosts; NULL: they load
                                        * complete checkpoints */
     double norm_jump;
+    int64_t disk_wait_us; /* how long a write that the disk refuses is tried again */
     const char *save_dir; /* NULL: no checkpoints besides the resume state */
     int64_t startup_s;    /* bound for parts to come up */
 } RunConfig;

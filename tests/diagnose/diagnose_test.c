@@ -123,6 +123,15 @@ static void test_parts(void)
     CHECK_STR(next(d), "DISK-FULL 0 crit open");
     CHECK_STR(next(d), "ROUTER-DEAD 0 crit end");
     CHECK_STR(next(d), "TRAINER-DEAD 0 crit end");
+    p.not_recording_us = 0;
+    p.held_us = 100 * S;
+    p.held_detail = "the policy is not written";
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "DISK-REFUSES 0 crit open");
+    CHECK_STR(next(d), "DISK-FULL 0 crit end");
+    p.held_us = 0;
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "DISK-REFUSES 0 crit end");
     p.frontend_down_us = p.now_us; /* its parent saw it end: told at once */
     p.frontend_ended = true;
     diagnose_tick(d, &p);
