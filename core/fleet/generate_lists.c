@@ -14,9 +14,27 @@ enum { LIST_ENTRY_MAX = 96, LIST_ID_DIGITS = 7 };
 
 void token_list_free(TokenList *list)
 {
-    free(list->ids);
-    free(list->logprobs);
+    if (!list->lent) {
+        free(list->ids);
+        free(list->logprobs);
+    }
     *list = (TokenList){0};
+}
+
+void token_list_lend(TokenList *list, int32_t *ids, float *logprobs, size_t capacity)
+{
+    *list = (TokenList){.ids = ids, .logprobs = logprobs, .capacity = capacity, .lent = true};
+}
+
+/* Out of the lent memory, into some of its own. */
+static void move_out(TokenList *list)
+{
+    const TokenList lent = *list;
+    *list = (TokenList){.capacity = lent.capacity, .count = lent.count};
+    list->ids = xcalloc(lent.capacity, sizeof *list->ids);
+    list->logprobs = xcalloc(lent.capacity, sizeof *list->logprobs);
+    memcpy(list->ids, lent.ids, lent.count * sizeof *list->ids);
+    memcpy(list->logprobs, lent.logprobs, lent.count * sizeof *list->logprobs);
 }
 
 static void make_room(TokenList *list, size_t more)
@@ -24,6 +42,9 @@ static void make_room(TokenList *list, size_t more)
     size_t wanted = list->count + more;
     if (wanted <= list->capacity) {
         return;
+    }
+    if (list->lent) {
+        move_out(list);
     }
     size_t twice = list->capacity ? list->capacity * 2 : 16;
     list->capacity = wanted > twice ? wanted : twice;

@@ -20,7 +20,7 @@ static bool fail(JsonCursor *c, const char *what)
     return false;
 }
 
-static void blanks(JsonCursor *c)
+void json_blanks(JsonCursor *c)
 {
     while (c->p < c->end && (*c->p == ' ' || *c->p == '\n' || *c->p == '\t' || *c->p == '\r')) {
         c->p++;
@@ -34,14 +34,8 @@ JsonCursor json_cursor(Str bytes)
 
 bool json_at_end(JsonCursor *c)
 {
-    blanks(c);
+    json_blanks(c);
     return !c->error && c->p == c->end && c->depth == 0;
-}
-
-char json_peek(JsonCursor *c)
-{
-    blanks(c);
-    return c->p < c->end ? *c->p : '\0';
 }
 
 bool json_enter(JsonCursor *c, char open)
@@ -266,7 +260,7 @@ static bool number_exponent(JsonCursor *c, Number *n)
 
 static bool number(JsonCursor *c, Number *n)
 {
-    blanks(c);
+    json_blanks(c);
     *n = (Number){.from = c->p, .integral = true};
     if (c->p < c->end && *c->p == '-') {
         n->negative = true;
@@ -300,9 +294,29 @@ static bool number(JsonCursor *c, Number *n)
     return true;
 }
 
+/* A count of up to seven digits with something plain behind it, which nearly all are. */
+static bool short_count(JsonCursor *c, int64_t *out)
+{
+    if (c->end - c->p < DIGITS_WORD) {
+        return false;
+    }
+    const uint64_t word = digits_load(c->p);
+    const unsigned n = digits_run(word);
+    if (n == 0 || n == DIGITS_WORD || (n > 1 && *c->p == '0')
+        || (c->p[n] != ',' && c->p[n] != '}')) {
+        return false;
+    }
+    *out = digits_value(word, n);
+    c->p += n;
+    return true;
+}
+
 bool json_integer(JsonCursor *c, int64_t *out)
 {
     Number n;
+    if (short_count(c, out)) {
+        return true;
+    }
     if (!number(c, &n)) {
         return false;
     }
@@ -346,84 +360,84 @@ bool json_null(JsonCursor *c)
     return json_peek(c) == 'n' && word(c, "null", 4);
 }
 
-static void skip_digits(JsonCursor *c)
+static const char *digits_end(const char *p, const char *end)
 {
-    while (c->end - c->p >= DIGITS_WORD) {
-        unsigned run = digits_run(digits_load(c->p));
-        c->p += run;
-        if (run < DIGITS_WORD) {
-            return;
+#ifdef __SSE2__
+    while (end - p >= (ptrdiff_t)sizeof(__m128i)) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
+        __m128i value = _mm_sub_epi8(bytes, _mm_set1_epi8('0'));
+        __m128i digit = _mm_cmpeq_epi8(_mm_min_epu8(value, _mm_set1_epi8(9)), value);
+        unsigned others = ~(unsigned)_mm_movemask_epi8(digit) & 0xffff;
+        if (others) {
+            return p + __builtin_ctz(others);
         }
+        p += sizeof(__m128i);
     }
-    while (is_digit(c)) {
-        c->p++;
+#endif
+    while (p < end && *p >= '0' && *p <= '9') {
+        p++;
     }
+    return p;
+}
+
+/* Past one digit or more; NULL: there is none. */
+static inline const char *some_digits(const char *p, const char *end)
+{
+    const char *behind = digits_end(p, end);
+    return behind > p ? behind : NULL;
 }
 
 /* The grammar of number() without its value: times and counts that nobody reads are in every
  * event. */
 static bool skip_number(JsonCursor *c)
 {
-    c->p += c->p < c->end && *c->p == '-' ? 1 : 0;
-    if (!is_digit(c)) {
+    const char *end = c->end;
+    const char *from = c->p + (c->p < end && *c->p == '-');
+    const char *p = some_digits(from, end);
+    if (!p) {
         return fail(c, "a value is missing");
     }
-    const bool zero = *c->p++ == '0';
-    if (zero && is_digit(c)) {
+    if (*from == '0' && p > from + 1) {
         return fail(c, "a number begins with 0");
     }
-    skip_digits(c);
-    if (c->p < c->end && *c->p == '.') {
-        c->p++;
-        if (!is_digit(c)) {
-            return fail(c, "a fraction is missing");
-        }
-        skip_digits(c);
+    if (p < end && *p == '.' && !(p = some_digits(p + 1, end))) {
+        return fail(c, "a fraction is missing");
     }
-    if (c->p < c->end && (*c->p | 0x20) == 'e') {
-        c->p++;
-        c->p += c->p < c->end && (*c->p == '-' || *c->p == '+') ? 1 : 0;
-        if (!is_digit(c)) {
+    if (p < end && (*p | 0x20) == 'e') {
+        p++;
+        p += p < end && (*p == '-' || *p == '+');
+        if (!(p = some_digits(p, end))) {
             return fail(c, "an exponent is missing");
         }
-        skip_digits(c);
     }
+    c->p = p;
     return true;
 }
 
-static bool skip_scalar(JsonCursor *c, char next)
+static bool skip_parts(JsonCursor *c, char open)
+{
+    bool first = true;
+    Str key;
+    json_enter(c, open);
+    while (open == '{' ? json_member(c, &first, &key) : json_element(c, &first)) {
+        json_skip(c);
+    }
+    return !c->error;
+}
+
+bool json_skip(JsonCursor *c)
 {
     Str raw;
+    const char next = json_peek(c);
     switch (next) {
+    case '{':
+    case '[': return skip_parts(c, next);
     case '"': return json_raw_string(c, &raw);
     case 't': return word(c, "true", 4);
     case 'f': return word(c, "false", 5);
     case 'n': return word(c, "null", 4);
     default: return skip_number(c);
     }
-}
-
-bool json_skip(JsonCursor *c)
-{
-    char next = json_peek(c);
-    if (next == '{') {
-        bool first = true;
-        Str key;
-        json_enter(c, '{');
-        while (json_member(c, &first, &key)) {
-            json_skip(c);
-        }
-        return !c->error;
-    }
-    if (next == '[') {
-        bool first = true;
-        json_enter(c, '[');
-        while (json_element(c, &first)) {
-            json_skip(c);
-        }
-        return !c->error;
-    }
-    return skip_scalar(c, next);
 }
 
 static uint32_t four_hex(const char *p)

@@ -18,7 +18,16 @@ typedef struct JsonCursor {
 JsonCursor json_cursor(Str bytes);
 /* Blanks up to the end, and nothing open. */
 bool json_at_end(JsonCursor *c);
-char json_peek(JsonCursor *c); /* first byte of the next value; 0 at the end or after an error */
+void json_blanks(JsonCursor *c); /* passes over them */
+/* First byte of the next value; 0 at the end or after an error. */
+static inline char json_peek(JsonCursor *c)
+{
+    if (c->p < c->end && (unsigned char)*c->p > ' ') {
+        return *c->p;
+    }
+    json_blanks(c);
+    return c->p < c->end ? *c->p : '\0';
+}
 
 bool json_enter(JsonCursor *c, char open); /* '{' or '[' */
 /* Next member of an object: its raw key (between the quotes, escapes not decoded), the cursor
