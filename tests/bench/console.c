@@ -3,8 +3,9 @@
  *   bench_console                               measures, 16 engines, 10 minutes of past
  *   bench_console keys [ENGINES MINUTES]        bytes a refresh at 200x50, CPU without the start,
  *                                               key to first byte: 16, 64 and 1024 engines
- *   bench_console LOG.db ENGINES MINUTES MODE   to look at it; MODE is live, write, replay, or
- *                                               attach (to a log that another one is writing)
+ *   bench_console LOG.db ENGINES MINUTES MODE   to look at it; MODE is live, write, replay, attach
+ *                                               (to a log that another one is writing), or feed
+ *                                               (write on until the process is ended)
  * No core is behind it. */
 #include "tests/bench/console_world.h"
 #include "tui/screen.h"
@@ -292,6 +293,9 @@ static int look(char **argv)
     if (!replay && strcmp(mode, "attach") != 0) {
         err = open_world(&w, argv[1], minutes, &fault);
     }
+    if (err == ERR_OK && strcmp(mode, "feed") == 0) {
+        (void)live(&w);
+    }
     bool writing = err == ERR_OK && strcmp(mode, "live") == 0 &&
                    pthread_create(&writer, NULL, live, &w) == 0;
     if (err == ERR_OK && strcmp(mode, "write") != 0) {
@@ -320,6 +324,6 @@ int main(int argc, char **argv)
         return look(argv);
     }
     fprintf(stderr, "bench_console [keys [ENGINES MINUTES] | "
-            "LOG.db ENGINES MINUTES live|write|replay|attach]\n");
+            "LOG.db ENGINES MINUTES live|write|feed|replay|attach]\n");
     return 2;
 }

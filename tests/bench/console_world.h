@@ -147,17 +147,21 @@ static inline void probes(World *w, int64_t t, int64_t second)
         store_put_probe(w->store, &fact);
         if (i == 2 && second % 600 == 541) {
             EngineStateFact state = {i, 1, t, ENGINE_DEAD, w->version, "connection refused"};
-            IncidentFact incident = {second / 600 + 1, t, 0, "ENGINE-DEAD", SEVERITY_CRIT, i,
-                                     "3 probes refused; 4 samples were on it",
-                                     "R restarts it"};
+            IncidentFact incident = {.incident = second / 600 + 1, .onset_us = t,
+                                     .class_name = "ENGINE-DEAD", .severity = SEVERITY_CRIT,
+                                     .engine = i,
+                                     .evidence = "3 probes refused; 4 samples were on it",
+                                     .next_key = "R restarts it"};
             EventFact event = {t, SEVERITY_CRIT, "eng-01", i, "dead: connection refused"};
             store_put_engine_state(w->store, &state);
             store_put_incident(w->store, &incident);
             store_put_event(w->store, &event);
         } else if (i == 2 && second % 600 == 0 && second > 0) {
             EngineStateFact state = {i, 1, t, ENGINE_UP, w->version, "answers again"};
-            IncidentFact incident = {second / 600, t - 59 * (int64_t)US, t, "ENGINE-DEAD",
-                                     SEVERITY_CRIT, i, "3 probes refused", "R restarts it"};
+            IncidentFact incident = {.incident = second / 600, .onset_us = t - 59 * (int64_t)US,
+                                     .ended_us = t, .class_name = "ENGINE-DEAD",
+                                     .severity = SEVERITY_CRIT, .engine = i,
+                                     .evidence = "3 probes refused", .next_key = "R restarts it"};
             store_put_engine_state(w->store, &state);
             store_put_incident(w->store, &incident);
         }
