@@ -248,23 +248,31 @@ static void do_update(Command *c)
     driver_feed_event(d, &(LoopEvent){.kind = LOOP_EV_UPDATE, .version = c->version});
 }
 
+/* One that is an incident already stays one until it is back. */
+static void part_restart(Part *part, bool up)
+{
+    part->asked_us = up && part->child ? clock_mono_us() : part->asked_us;
+    driver_part_restart(part);
+}
+
 static void do_restart(Command *c)
 {
     Driver *d = c->d;
     if (c->trainer) {
         wait_for_effect(c, &d->train.command);
+        d->train.asked_us = d->train.stage == TRAINER_READY ? clock_mono_us() : d->train.asked_us;
         answer(c, true, "accepted", "the trainer is started again from its last state");
         driver_trainer_restart(d, "asked by the operator");
     } else if (c->frontend && d->local.frontend) {
         answer(c, true, "done", "the frontend is started again");
-        driver_part_restart(d->local.frontend);
+        part_restart(d->local.frontend, d->front.up);
     } else if (c->engine >= 0 && d->seats[c->engine].state == ENGINE_GONE) {
         answer(c, false, "refused", "it is out of the fleet; `rolltop ctl engine add` brings it "
                                     "back");
     } else if (c->engine >= 0 && d->seats[c->engine].part) {
         wait_for_effect(c, &d->seats[c->engine].command);
         answer(c, true, "accepted", "it is started again and serves once it has the policy");
-        driver_part_restart(d->seats[c->engine].part);
+        part_restart(d->seats[c->engine].part, d->seats[c->engine].state != ENGINE_DEAD);
     } else if (c->engine >= 0 || c->frontend) {
         answer(c, false, "refused", "it is not ours to restart; do it where it was started");
     } else {

@@ -69,8 +69,11 @@ static void on_incarnation(int engine, int64_t incarnation, void *user)
     seat->copies_odd = 0;
     seat->doubt_us = 0; /* what was sent to the old process died with it */
     seat->bring_due_us = 0;
-    int slots = (int)(sizeof seat->boots / sizeof *seat->boots);
-    seat->boots[seat->boot_count++ % slots] = now_us;
+    const bool asked = seat->part && driver_calm(d, seat->part->asked_us, now_us);
+    if (!asked) { /* a start that was asked for is no sign of a restart loop */
+        int slots = (int)(sizeof seat->boots / sizeof *seat->boots);
+        seat->boots[seat->boot_count++ % slots] = now_us;
+    }
     driver_route(d, engine, false);
     fleet_set_admitted(d->fleet, engine, false);
     fleet_hold(d->fleet, engine, false, false, true);

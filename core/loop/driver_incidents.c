@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SPELLS_MAX = 32, RESTART_CALM_US = 30000000 };
+enum { SPELLS_MAX = 32 };
 
 static int compare(const void *a, const void *b)
 {
@@ -140,19 +140,23 @@ void driver_diagnose_tick(Driver *d, int64_t now_us)
                                   .boots_30min = boots_within(seat, now_us, 1800000000LL),
                                   .detail = seat->how[0] ? seat->how : NULL};
         /* An engine that the operator restarts is no incident until it fails to come back. */
-        if (seat->command > 0 && now_us - seat->state_since_us < RESTART_CALM_US) {
+        if (seat->part && driver_calm(d, seat->part->asked_us, now_us)) {
             engines[i].state = ENGINE_STARTING;
         }
     }
+    const Part *front = d->local.frontend;
+    bool front_calm = front && driver_calm(d, front->asked_us, now_us);
+    bool train_calm = driver_calm(d, d->train.asked_us, now_us);
+    int64_t train_down_us = d->train.down_us ? d->train.down_us : d->train.halted_us;
     DiagPicture picture = {.now_us = now_us, .phase = loop_phase(d->loop),
                            .phase_since_us = loop_phase_since_us(d->loop),
                            .paused = loop_paused(d->loop), .syncing = driver_syncing(d),
                            .committed = loop_committed(d->loop), .engines = engines,
-                           .engine_count = count, .frontend_down_us = driver_front_lost_us(d),
-                           .frontend_ended = d->local.frontend && !d->local.frontend->listening,
+                           .engine_count = count,
+                           .frontend_down_us = front_calm ? 0 : driver_front_lost_us(d),
+                           .frontend_ended = front && !front->listening,
                            .frontend_detail = d->front.how[0] ? d->front.how : NULL,
-                           .trainer_down_us = d->train.down_us ? d->train.down_us
-                                                              : d->train.halted_us,
+                           .trainer_down_us = train_calm ? 0 : train_down_us,
                            .trainer_detail = d->train.how[0] ? d->train.how : NULL,
                            .held_us = d->disk.wait.since_us, .held_detail = d->disk.how,
                            .not_recording_us = d->watch.not_recording_us};

@@ -66,7 +66,7 @@ static void frontend_listens(Part *part)
 {
     Driver *d = part->driver;
     d->front.up = true;
-    d->front.down_us = 0;
+    d->front.down_us = part->asked_us = 0;
     driver_route_all(d);
     driver_update_gate(d);
 }
@@ -175,6 +175,7 @@ static void on_part_exit(Child *child, int64_t status, int signal, void *user)
         driver_route(d, part->index, false);
         driver_rollout_engine_lost(d, part->index);
     }
+    part->asked_us = part->asked ? part->asked_us : 0; /* a second end was not asked for */
     part->asked = false;
     if (!served) {
         const char *words = part->last_line[0] ? part->last_line : how;
@@ -336,6 +337,11 @@ void driver_parts_stop(Driver *d)
             child_stop(d->local.parts[i].child, DRIVER_GRACE_MS);
         }
     }
+}
+
+bool driver_calm(const Driver *d, int64_t asked_us, int64_t now_us)
+{
+    return asked_us > 0 && now_us - asked_us < d->config->startup_s * 1000000;
 }
 
 bool driver_parts_gone(const Driver *d)

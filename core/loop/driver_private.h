@@ -51,7 +51,8 @@ typedef struct Part { /* a child that the core keeps alive */
     bool listening, added; /* added: the fleet knows its address */
     int64_t started_us, due_us; /* due_us: start it then; 0: not waiting */
     int failures;
-    bool asked;  /* stopped by the operator's restart */
+    bool asked;  /* stopped by a restart of ours */
+    int64_t asked_us; /* since when a restart by the operator is under way; 0: none */
     bool silent; /* ended by us, because it gave no answer */
     bool retired; /* taken out of the fleet: it stays stopped */
     char last_line[160]; /* of stderr, for the words about a part that does not start */
@@ -184,6 +185,7 @@ typedef struct DriverTrain { /* the trainer's process (driver_train.c) */
     TrainerStage stage;
     bool killed;  /* by us, to be started anew from its state */
     bool stopped; /* on purpose, to end the run: its end is no incident */
+    int64_t asked_us; /* since when a restart by the operator is under way; 0: none */
     int64_t due_us, down_us;
     int64_t halted_us; /* since when a signal holds its process; 0: it runs */
     int failures;
@@ -322,6 +324,9 @@ bool driver_parts_gone(const Driver *d);
 void driver_parts_free(Driver *d);
 void driver_no_start(Driver *d, const char *part, int failures, const char *words);
 void driver_part_restart(Part *part);
+/* A restart that the operator asked for then (0: none) is within the bound for a part to come up:
+ * what it lacks meanwhile is no incident. */
+bool driver_calm(const Driver *d, int64_t asked_us, int64_t now_us);
 
 /* driver_fleet.c */
 void driver_fleet_events(Driver *d, FleetEvents *events); /* for fleet_new */

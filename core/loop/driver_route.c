@@ -128,6 +128,9 @@ void driver_admit(Driver *d, int engine)
     Seat *seat = &d->seats[engine];
     bool going = seat->part && seat->part->asked; /* what was asked for has not happened yet */
     bool held = sound(d, engine) && (seat->cordoned || seat->paused);
+    if (seat->part && !going && (may || held)) {
+        seat->part->asked_us = 0;
+    }
     if (seat->command > 0 && !going && (may || held)) {
         char text[96];
         (void)str_format(text, sizeof text, "verified; %s", driver_serves_word(d, engine));

@@ -24,7 +24,7 @@ static void on_ready(void *user)
 void driver_trainer_ready(Driver *d)
 {
     d->train.stage = TRAINER_READY;
-    d->train.down_us = 0;
+    d->train.down_us = d->train.asked_us = 0;
     if (d->train.command > 0) {
         driver_command_done(d, &d->train.command, true, "up again from its last state");
     }
@@ -60,11 +60,12 @@ static void on_exit_trainer(const char *how, Err why, void *user)
     d->train.due_us = now_us + ms * 1000;
     if (!d->train.killed) { /* else it says why we ended it */
         (void)str_format(d->train.how, sizeof d->train.how, "%s", how ? how : "ended");
+        d->train.asked_us = 0; /* that end was not asked for */
     }
     d->train.killed = false;
     if (!other) { /* else that has been said */
-        driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s; starts again from %s", d->train.how,
-                     d->train.dir);
+        driver_event(d, d->train.asked_us ? SEVERITY_INFO : SEVERITY_CRIT, "trainer", 0,
+                     "%s; starts again from %s", d->train.how, d->train.dir);
     }
     driver_no_start(d, "trainer", d->train.failures, d->train.how);
     driver_diagnose_tick(d, now_us);
@@ -149,7 +150,8 @@ void driver_trainer_look(Driver *d, int64_t now_us)
 void driver_trainer_restart(Driver *d, const char *why)
 {
     if (d->train.process) {
-        driver_event(d, d->train.stopped ? SEVERITY_INFO : SEVERITY_WARN, "trainer", 0, "%s: %s",
+        bool wanted = d->train.stopped || d->train.asked_us > 0;
+        driver_event(d, wanted ? SEVERITY_INFO : SEVERITY_WARN, "trainer", 0, "%s: %s",
                      d->train.stopped ? "ended" : "restarted", why);
         int pid = trainer_pid(d->train.process);
         if (pid > 0 && kill(pid, SIGKILL) == 0) {
@@ -199,9 +201,11 @@ static void give_up(Driver *d, LoopEventKind failed, const TrainerReply *reply, 
     (void)str_format(why, sizeof why, "%s%s%s", reply->fault.sentence,
                      reply->fault.hint[0] ? "; " : "", reply->fault.hint);
     if (!d->train.stopped) {
-        driver_event(d, SEVERITY_CRIT, "trainer", 0, "%s", why);
+        driver_event(d, d->train.asked_us ? SEVERITY_INFO : SEVERITY_CRIT, "trainer", 0, "%s", why);
     }
-    driver_feed(d, failed, fatal, reply->fault.sentence);
+    driver_feed_event(d, &(LoopEvent){.kind = failed, .fatal = fatal, .version = -1,
+                                      .asked = d->train.asked_us > 0,
+                                      .detail = reply->fault.sentence});
 }
 
 /* ---- train -------------------------------------------------------------------------------- */

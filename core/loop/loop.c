@@ -244,12 +244,12 @@ static void failed(Loop *loop, const LoopEvent *event)
         loop->next = activity; /* no fault of its own */
         return;
     }
-    loop->tries++;
+    loop->tries += event->asked ? 0 : 1;
     if (loop->stopping) {
         loop->next = activity;
         return;
     }
-    if (!event->fatal && loop->tries < loop->config.tries) {
+    if (!event->fatal && (event->asked || loop->tries < loop->config.tries)) {
         loop->next = activity;
         return;
     }

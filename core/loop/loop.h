@@ -41,6 +41,7 @@ typedef struct LoopEvent {
     int64_t version;     /* SYNCED, ROLLED_BACK: the version that was to be applied; UPDATE: the
                           * kept policy to go to, 0 the committed one */
     bool fatal;          /* *_FAILED: trying again cannot help (NaN, a rejected artifact) */
+    bool asked;          /* *_FAILED: by a restart that somebody asked for: uses up no try */
     bool keeps;          /* SYNCED: what is being generated goes on under the new policy */
     const char *detail;
 } LoopEvent;

@@ -167,6 +167,10 @@ static void test_retries(void)
     CHECK_STR(drained(loop), "TRAIN");
     feed(loop, LOOP_EV_TRAIN_FAILED);
     CHECK_STR(drained(loop), "TRAIN");
+    for (int i = 0; i < 20; i++) { /* restarts that somebody asked for use up none */
+        loop_feed(loop, &(LoopEvent){.kind = LOOP_EV_TRAIN_FAILED, .asked = true}, 1);
+        CHECK_STR(drained(loop), "TRAIN");
+    }
     LoopEvent event = {.kind = LOOP_EV_TRAIN_FAILED, .detail = "why"};
     loop_feed(loop, &event, 1);
     LoopAction action = {.kind = LOOP_ACT_PHASE};
