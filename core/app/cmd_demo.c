@@ -2,10 +2,10 @@
  * settings. */
 #include "core/app/app.h"
 #include "core/app/console.h"
+#include "core/app/demo_flags.h"
 #include "core/app/example.h"
 #include "core/app/run_main.h"
 #include "core/base/clock.h"
-#include "core/base/flags.h"
 #include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/train/demo_task.h"
@@ -16,30 +16,25 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 96, WORD_MAX = 32 };
+enum { WORD_MAX = 32 };
 
-typedef struct DemoFlags {
-    int64_t seed, engines, steps;
-    const char *log, *run_id, *mode;
-    bool headless, keep, engine_faults, incident, help;
-} DemoFlags;
-
-typedef struct Words { /* the command line of the run that the demo is */
-    char *argv[WORDS_MAX + 1];
+typedef struct Words { /* the command line of the run that the demo is; NULL-terminated */
+    char **argv;
     int argc;
 } Words;
 
-static void add(Words *words, const char *word)
+static void add(const char *word, void *to)
 {
-    if (words->argc < WORDS_MAX) {
-        words->argv[words->argc++] = xstrdup(word);
-    }
+    Words *words = to;
+    words->argv = xrealloc(words->argv, (size_t)words->argc + 2, sizeof *words->argv);
+    words->argv[words->argc++] = xstrdup(word);
+    words->argv[words->argc] = NULL;
 }
 
 static void add_pair(Words *words, const char *flag, const char *value)
 {
-    add(words, flag);
-    add(words, value);
+    add(flag, words);
+    add(value, words);
 }
 
 static void add_number(Words *words, const char *flag, double value)
@@ -53,9 +48,9 @@ static void add_path(Words *words, const char *flag, const char *dir, const char
 {
     char *path = fs_join(dir, name);
     if (flag) {
-        add(words, flag);
+        add(flag, words);
     }
-    add(words, path);
+    add(path, words);
     free(path);
 }
 
@@ -64,17 +59,66 @@ static void words_free(Words *words)
     for (int i = 0; i < words->argc; i++) {
         free(words->argv[i]);
     }
+    free(words->argv);
+}
+
+/* What the demo chooses where nothing else is given. */
+static void write_choices(Words *w, const DemoFlags *f, const DemoTask *task)
+{
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"eval-interval", task->eval_interval},
+                   {"stop-at-eval-reward", task->reached},
+                   {"rollout-batch-size", task->rollout_batch_size},
+                   {"n-samples-per-prompt", task->n_samples_per_prompt},
+                   {"rollout-max-response-len", task->max_response_len},
+                   {"lr", task->lr},
+                   {"weight-decay", 0.0},
+                   {"rollout-seed", (double)f->seed},
+                   {"sglang-server-concurrency", 64}};
+    const struct {
+        const char *name;
+        bool on;
+    } switches[] = {{"disable-grpo-std-normalization", !task->std_normalization},
+                    {"rollout-shuffle", true},
+                    /* the answer is the text before the end token */
+                    {"rollout-skip-special-tokens", true}};
+    char flag[64];
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        (void)str_format(flag, sizeof flag, "--%s", numbers[i].name);
+        if (!demo_flags_given(f, numbers[i].name)) {
+            add_number(w, flag, numbers[i].value);
+        }
+    }
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+        (void)str_format(flag, sizeof flag, "--%s", switches[i].name);
+        if (switches[i].on && !demo_flags_given(f, switches[i].name)) {
+            add(flag, w);
+        }
+    }
+    /* One optimizer step a rollout, unless the sizes are another's choice. */
+    if (!demo_flags_given(f, "global-batch-size") && !demo_flags_given(f, "rollout-batch-size") &&
+        !demo_flags_given(f, "n-samples-per-prompt") &&
+        !demo_flags_given(f, "num-steps-per-rollout")) {
+        add_number(w, "--global-batch-size", task->global_batch_size);
+    }
+    if (!demo_flags_given(f, "publish-dtype")) {
+        add_pair(w, "--publish-dtype", "f32");
+    }
+    if (!demo_flags_given(f, "name")) {
+        add_pair(w, "--name", "demo");
+    }
 }
 
 static void write_words(Words *w, const DemoFlags *f, const char *run_id, const DemoTask *task,
                         const char *log, const char *dir)
 {
-    add(w, "run");
-    add_pair(w, "--name", "demo");
+    add("run", w);
     add_pair(w, "--log", log);
     add_pair(w, "--run-id", run_id);
     if (f->headless) {
-        add(w, "--headless");
+        add("--headless", w);
     }
     add_path(w, "--hf-checkpoint", dir, "base");
     add_path(w, "--prompt-data", dir, "train.jsonl");
@@ -84,32 +128,11 @@ static void write_words(Words *w, const DemoFlags *f, const char *run_id, const 
     add_pair(w, "--eval-rm-type", task->eval_rm_type);
     add_pair(w, "--eval-prompt-data", "held-out");
     add_path(w, NULL, dir, "eval.jsonl");
-    add_number(w, "--eval-interval", task->eval_interval);
-    add_number(w, "--stop-at-eval-reward", task->reached);
-    add_number(w, "--rollout-batch-size", task->rollout_batch_size);
-    add_number(w, "--n-samples-per-prompt", task->n_samples_per_prompt);
-    add_number(w, "--global-batch-size", task->global_batch_size);
-    add_number(w, "--rollout-max-response-len", task->max_response_len);
-    if (!task->std_normalization) {
-        add(w, "--disable-grpo-std-normalization");
-    }
-    add(w, "--rollout-shuffle");
-    add(w, "--rollout-skip-special-tokens"); /* the answer is the text before the end token */
     add_number(w, "--num-rollout", f->steps > 0 ? (double)f->steps : task->max_steps);
-    add_number(w, "--lr", task->lr);
-    add_number(w, "--weight-decay", 0.0);
     add_number(w, "--seed", (double)f->seed);
-    add_number(w, "--rollout-seed", (double)f->seed);
     add_number(w, "--local-engines", (double)f->engines);
-    add_number(w, "--sglang-server-concurrency", 64);
-    add_pair(w, "--publish-dtype", "f32");
-    if (f->mode) {
-        add_pair(w, "--update-weight-mode", f->mode);
-    }
-    if (f->engine_faults) {
-        add(w, "--engine-faults");
-    }
-    w->argv[w->argc] = NULL;
+    write_choices(w, f, task);
+    demo_flags_words(f, add, w);
 }
 
 /* Of run and log, where the flags name none: taken once, for making the task takes a second. */
@@ -170,7 +193,7 @@ static int demo(const DemoFlags *f)
     if (make_task(f, log, dir, &fault) != ERR_OK) {
         status = app_fail(&fault, APP_USAGE);
     } else {
-        Words words = {.argc = 0};
+        Words words = {0};
         write_words(&words, f, f->run_id ? f->run_id : name, &task, log, dir);
         status = run_main(words.argc, words.argv, "demo");
         words_free(&words);
@@ -206,55 +229,22 @@ static int incident(int argc)
     return err ? app_fail(&fault, APP_USAGE) : APP_OK;
 }
 
-enum { DEMO_SPECS = 11 };
-
-static void demo_specs(DemoFlags *f, FlagSpec specs[DEMO_SPECS])
-{
-    *f = (DemoFlags){.seed = 1, .engines = 3};
-    const FlagSpec table[DEMO_SPECS] = {
-        {"seed", FLAG_INT, &f->seed, 0, 1e9, "S", "of base model, prompts and sampling (1)", NULL},
-        {"engines", FLAG_INT, &f->engines, 1, 64, "N", "local engines (3)", NULL},
-        {"steps", FLAG_INT, &f->steps, 1, 1e6, "N", "at most (default: the task's bound)", NULL},
-        {"log", FLAG_STRING, &f->log, 0, 0, "FILE", "default: under the state directory", NULL},
-        {"run-id", FLAG_STRING, &f->run_id, 0, 0, "ID", "identifier of the run", NULL},
-        {"headless", FLAG_SWITCH, &f->headless, 0, 0, NULL, "one plain line per step", NULL},
-        {"keep", FLAG_SWITCH, &f->keep, 0, 0, NULL, "keep checkpoints after a good end", NULL},
-        {"update-weight-mode", FLAG_STRING, &f->mode, 0, 0, "MODE", "full, or delta (full)", NULL},
-        {"engine-faults", FLAG_SWITCH, &f->engine_faults, 0, 0, NULL,
-         "engines open their fault route", NULL},
-        {"incident", FLAG_SWITCH, &f->incident, 0, 0, NULL,
-         "no run: the console on the recorded incident", NULL},
-        {"help", FLAG_SWITCH, &f->help, 0, 0, NULL, "this list", NULL}};
-    memcpy(specs, table, sizeof table);
-}
-
-void cmd_demo_flags(FlagVisit *visit, void *to)
-{
-    DemoFlags f;
-    FlagSpec specs[DEMO_SPECS];
-    demo_specs(&f, specs);
-    visit(specs, DEMO_SPECS, to);
-}
-
 int cmd_demo(int argc, char **argv)
 {
-    static const FlagCommand command = {"usage: rolltop demo [FLAGS]\n", 0, 0, NULL,
-                                        "demo takes flags only"};
     DemoFlags f;
-    FlagSpec specs[DEMO_SPECS];
-    demo_specs(&f, specs);
-    FlagRest rest;
-    int status;
-    if (!app_parse(&command, specs, DEMO_SPECS, argc, argv, &rest, &status)) {
-        return status;
-    }
-    if (f.incident) {
+    Fault fault = {0};
+    int status = APP_OK;
+    if (demo_flags_parse(&f, argc, argv, &fault) != ERR_OK) {
+        status = app_fail(&fault, APP_USAGE);
+    } else if (f.help) {
+        demo_flags_help(stdout);
+    } else if (f.incident) {
         status = incident(argc);
     } else {
         /* Without a terminal the run is headless anyway; the demo's tidying depends on it. */
         f.headless = f.headless || !isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO);
         status = demo(&f);
     }
-    flags_free(specs, DEMO_SPECS, &rest);
+    demo_flags_free(&f);
     return status;
 }

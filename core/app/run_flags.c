@@ -101,7 +101,6 @@ static size_t specs_ours(RunFlags *f, FlagSpec *out)
         S("run-id", run_id, "ID", "identifier of the run (default: NAME and time)"),
         B("headless", headless, "no console: one plain line per step"),
         B("resume", resume, "go on from the last durable step of --log"),
-        B("keep", keep, "demo: keep checkpoints beside the log after a good end"),
         I("local-engines", local_engines, 0, 64, "engines to start on this machine"),
         S("engine-cmd", engine_cmd, "COMMAND", "what to start as engines; sglang: SGLang's own"),
         I("engine-threads", engine_threads, 1, 256, "threads of each local engine (1)"),
@@ -272,6 +271,12 @@ static void build_specs(RunFlags *f)
     f->spec_count = n + at;
 }
 
+void run_flags_init(RunFlags *flags)
+{
+    defaults(flags);
+    build_specs(flags);
+}
+
 static void note_ignored(RunFlags *f, Str name)
 {
     text_addf(&f->ignored_names, "%s--%.*s", f->ignored_names.n ? ", " : "", (int)name.n, name.p);
@@ -336,8 +341,7 @@ static Err drop_foreign(RunFlags *f, int argc, char **argv, Fault *fault)
 
 Err run_flags_parse(RunFlags *flags, int argc, char **argv, Fault *fault)
 {
-    defaults(flags);
-    build_specs(flags);
+    run_flags_init(flags);
     Err err = drop_foreign(flags, argc, argv, fault);
     err = err ? err
               : flags_parse(flags->specs, flags->spec_count, flags->passed_count, flags->passed,
@@ -371,8 +375,7 @@ void run_flags_free(RunFlags *flags)
 void cmd_run_flags(FlagVisit *visit, void *to)
 {
     RunFlags flags;
-    defaults(&flags);
-    build_specs(&flags);
+    run_flags_init(&flags);
     visit(flags.specs, flags.used_count, to);
     run_flags_free(&flags);
 }
@@ -380,8 +383,7 @@ void cmd_run_flags(FlagVisit *visit, void *to)
 void run_flags_help(FILE *out)
 {
     RunFlags flags;
-    defaults(&flags);
-    build_specs(&flags);
+    run_flags_init(&flags);
     fputs("usage: rolltop run --hf-checkpoint DIR --prompt-data FILE --rm-type TYPE\n"
           "           --rollout-batch-size N --num-rollout N --rollout-max-response-len N\n"
           "           (--local-engines N | --rollout-external-engine-addrs A… --rollout-url URL)\n"

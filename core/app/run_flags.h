@@ -10,9 +10,9 @@
 
 typedef struct RunFlags {
     /* ours */
-    const char *log_keep_age, *log_max_size, *disk_wait;
+    const char *log_keep_age, *log_max_size, *disk_wait, *alert_rules;
     const char *log, *run_id, *name, *publish_dtype, *rollout_url, *eval_rm_type, *trainer;
-    bool headless, resume, keep, ignore_busy_port;
+    bool headless, resume, ignore_busy_port;
     const char *engine_cmd, *router_ip;
     int64_t router_port;
     int64_t local_engines, engine_threads, trainer_threads, keep_policies, startup_timeout;
@@ -69,6 +69,8 @@ typedef struct RunFlags {
 
 /* The used ones, without what is accepted and ignored. */
 void cmd_run_flags(FlagVisit *visit, void *to);
+/* Defaults and the table, which run_flags_parse begins with too. */
+void run_flags_init(RunFlags *flags);
 /* Parses argv[1..]; on failure the flags are still to be freed. */
 Err run_flags_parse(RunFlags *flags, int argc, char **argv, Fault *fault);
 void run_flags_free(RunFlags *flags);

@@ -92,15 +92,18 @@ void fault_clear(Fault *fault)
     memset(fault, 0, sizeof *fault);
 }
 
+/* A sentence that ends itself, as a question does, gets no full stop. */
+static const char *stop_of(const char *sentence)
+{
+    size_t n = strlen(sentence);
+    return n > 0 && strchr(".?!", sentence[n - 1]) ? "" : ".";
+}
+
 void fault_print(const Fault *fault)
 {
-    const char *s = fault->sentence;
-    size_t n = strlen(s);
-    bool dotted = n > 0 && (s[n - 1] == '.' || s[n - 1] == '?' || s[n - 1] == '!');
-    fprintf(stderr, "rolltop: %s%s", s, dotted ? "" : ".");
+    fprintf(stderr, "rolltop: %s%s", fault->sentence, stop_of(fault->sentence));
     if (fault->hint[0]) {
-        size_t h = strlen(fault->hint);
-        fprintf(stderr, " %s%s", fault->hint, fault->hint[h - 1] == '.' ? "" : ".");
+        fprintf(stderr, " %s%s", fault->hint, stop_of(fault->hint));
     }
     fputc('\n', stderr);
 }

@@ -42,6 +42,9 @@ says 2 "did you mean run" rnu
 says 2 "did you mean pause" ctl pasue
 says 2 "--rollout-batch-size" run --rollout-batchsize 3
 says 2 "--hf-checkpoint is needed" run
+says 2 "did you mean --update-inflight" demo --update-inflght resume
+says 2 "the demo settles --hf-checkpoint itself" demo --hf-checkpoint x
+says 0 "--state-interval" demo --help
 says 2 "no run is alive" ctl stop
 for version in 3 v3; do # as tables show it, too
     says 2 "no run is alive" ctl update --to $version
