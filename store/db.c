@@ -39,14 +39,28 @@ Err db_err(int rc)
     }
 }
 
-static const char *rc_hint(int rc)
+/* SQLite calls only ENOSPC "full". */
+static const char *io_hint(int sys_errno)
+{
+    switch (sys_errno) {
+    case ENOSPC:
+    case EDQUOT: return "free space on its file system, or raise the quota";
+    case EFBIG: return "raise the bound on file sizes (ulimit -f)";
+    default: return NULL;
+    }
+}
+
+/* What whoever opened the log can do; the writer of a run adds what it does itself. */
+static const char *rc_hint(int rc, int sys_errno)
 {
     switch (rc & 0xff) {
     case SQLITE_FULL:
-        return "free space on its file system; recording goes on by itself";
+        return "free space on its file system";
+    case SQLITE_IOERR:
+        return io_hint(sys_errno);
     case SQLITE_READONLY:
     case SQLITE_PERM:
-        return "make the file and its directory writable or name another place with --log";
+        return "make the file and its directory writable";
     case SQLITE_CANTOPEN:
         return "check that the file and its directory exist and may be opened";
     case SQLITE_CORRUPT:
@@ -65,9 +79,9 @@ Err db_rc_fault(int rc, const char *path, const char *doing, int sys_errno, cons
 {
     Err err = db_err(rc);
     if (sys_errno != 0 && err == ERR_IO) {
-        return fault_set_sys(fault, err, sys_errno, rc_hint(rc), "%s: %s", path, doing);
+        return fault_set_sys(fault, err, sys_errno, rc_hint(rc, sys_errno), "%s: %s", path, doing);
     }
-    return fault_set(fault, err, rc_hint(rc), "%s: %s: %s", path, doing, detail);
+    return fault_set(fault, err, rc_hint(rc, 0), "%s: %s: %s", path, doing, detail);
 }
 
 Err db_fault(Db *db, Fault *fault, const char *doing)
@@ -137,7 +151,7 @@ Err db_open_write(Db *db, const char *path, Fault *fault)
 {
     if (!may_create(path)) {
         *db = (Db){.path = NULL};
-        return fault_set_sys(fault, ERR_IO, errno, "name a place that may be written to",
+        return fault_set_sys(fault, ERR_IO, errno, "make its directory writable",
                              "%s: cannot open the log for writing", path);
     }
     *db = (Db){.path = xstrdup(path)};

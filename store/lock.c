@@ -28,7 +28,7 @@ Err lock_take(const char *path, const char *hint, int *fd, Fault *fault)
     *fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (*fd < 0) {
         err = fault_set_sys(fault, ERR_IO, errno,
-                            "make its directory writable or name another place with --log",
+                            "make its directory writable",
                             "%s: cannot open the log for writing", path);
     } else if (flock(*fd, LOCK_EX | LOCK_NB) != 0) {
         char pid[24] = "";

@@ -129,6 +129,14 @@ static Err reload(Store *store, Fault *fault)
     return err;
 }
 
+/* Behind what there is to do, if anything. */
+static void hint_add(Fault *fault, const char *before, const char *words)
+{
+    char hint[sizeof fault->hint];
+    (void)str_format(hint, sizeof hint, "%s%s%s", fault->hint, fault->hint[0] ? before : "", words);
+    (void)str_format(fault->hint, sizeof fault->hint, "%s", hint);
+}
+
 static Err commit_group(Store *store, Group *group, Fault *fault)
 {
     Db *db = &store->writer.db;
@@ -144,6 +152,9 @@ static Err commit_group(Store *store, Group *group, Fault *fault)
         return ERR_OK;
     }
     err = db_fault(db, fault, "cannot record");
+    if (err == ERR_IO || err == ERR_TIMEOUT) {
+        hint_add(fault, "; ", "recording goes on by itself once it can");
+    }
     if (begun) {
         sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
         (void)reload(store, NULL); /* not possible now: before the next group */
@@ -468,6 +479,9 @@ static Err open_log(Store *store, Fault *fault)
                         &store->lock_fd, fault);
     if (err == ERR_OK) {
         err = db_open_write(&store->writer.db, store->path, fault);
+    }
+    if (err == ERR_IO && fault) {
+        hint_add(fault, " or ", "name another place with --log");
     }
     if (err == ERR_OK) {
         err = schema_prepare(&store->writer.db, fault);
