@@ -1,4 +1,4 @@
-/* What people and rules say: commands, alerts and their rules, events. Few rows, none of them hot. */
+/* What people and rules say: commands, alerts and their rules, events. */
 #include "store/apply.h"
 
 #define STATEMENT(sql) db_stmt(&w->db, sql, NULL)

@@ -30,6 +30,7 @@ typedef struct Info {
     Trimmed trimmed;
     DamageRow *damage;
     size_t damages;
+    RuleList rules; /* of the newest session */
 } Info;
 
 static int64_t file_size(const char *path, const char *tail)
@@ -86,6 +87,7 @@ static Err open_info(Info *info, const char *path, Fault *fault)
         err = view_fault(info->view, fault);
     }
     info->damages = view_damage(info->view, GAPS_SHOWN, info->arena, &info->damage);
+    info->rules = view_rules(info->view, INT64_MAX, info->arena);
     err = err ? err : db_i64(&info->db, "PRAGMA user_version", 0, &info->schema, fault);
     err = err ? err : db_i64(&info->db, "PRAGMA page_size", 0, &page, fault);
     err = err ? err : db_i64(&info->db, "PRAGMA freelist_count", 0, &info->free_bytes, fault);
@@ -187,6 +189,11 @@ static Err print_text(Info *info, const char *path, FILE *out, Fault *fault)
                 (long long)info->damage[i].rows, utc(info->damage[i].from_us, a),
                 utc(info->damage[i].to_us, b));
     }
+    for (size_t i = 0; i < info->rules.count; i++) {
+        const RuleRow *rule = &info->rules.rows[i];
+        fprintf(out, "%-9s %-13s %s%s\n", i ? "" : "alerts", rule->class_name ? rule->class_name
+                : "-", rule->words ? rule->words : "-", rule->changed ? " (the run's own)" : "");
+    }
     fputs("rows\n", out);
     return each_table(info, print_rows, out, fault);
 }
@@ -201,6 +208,20 @@ static void json_span(JsonOut *json, int64_t from_us, int64_t to_us)
     json_object_begin(json);
     json_member_i64(json, "from_us", from_us);
     json_member_i64(json, "to_us", to_us);
+}
+
+static void json_rules(JsonOut *json, const RuleList *rules)
+{
+    json_key(json, "alert_rules");
+    json_array_begin(json);
+    for (size_t i = 0; i < rules->count; i++) {
+        json_object_begin(json);
+        json_member_string(json, "class", rules->rows[i].class_name);
+        json_member_string(json, "words", rules->rows[i].words);
+        json_member_bool(json, "changed", rules->rows[i].changed);
+        json_object_end(json);
+    }
+    json_array_end(json);
 }
 
 static Err print_json(Info *info, const char *path, FILE *out, Fault *fault)
@@ -239,6 +260,7 @@ static Err print_json(Info *info, const char *path, FILE *out, Fault *fault)
         json_object_end(&json);
     }
     json_array_end(&json);
+    json_rules(&json, &info->rules);
     json_key(&json, "rows");
     json_object_begin(&json);
     Err err = each_table(info, json_rows, &json, fault);

@@ -399,6 +399,13 @@ static void alert_detail(const Draw *d, const Screen *screen, const Detail *deta
               severity_letter(row->severity), or_dash(row->class_name),
               row->engine > 0 ? snapshot_engine_name(s, row->engine) : "");
     page_line(&page, "means", ROLE_TEXT, "%s", or_dash(class_about(row->class_name)));
+    for (size_t i = 0; i < s->rules.count; i++) {
+        const RuleRow *rule = &s->rules.rows[i];
+        if (row->class_name && rule->class_name && strcmp(rule->class_name, row->class_name) == 0) {
+            page_line(&page, "rule", ROLE_TEXT, "%s%s", or_dash(rule->words),
+                      rule->changed ? " (the run's own)" : "");
+        }
+    }
     page_line(&page, "since", ROLE_TEXT, "%s (%s)", format_date(row->onset_us, a),
               format_age(s->t_us - row->onset_us, b));
     const CommandRow *note = note_of_alert(s, row->incident);

@@ -122,10 +122,12 @@ static void read_detail(View *view, const SnapRequest *request, Arena *arena, Sn
         }
         break;
     }
+    case DETAIL_ALERT:
+        out->rules = view_rules(view, t, arena);
+        break;
     case DETAIL_NONE:
     case DETAIL_EVENT:
     case DETAIL_COMMAND:
-    case DETAIL_ALERT:
         break;
     }
 }

@@ -59,6 +59,7 @@ typedef struct Snapshot {
     TxnList txns;
     EventList events;
     AlertList alerts;
+    RuleList rules; /* of an alert in detail: what raised it */
     CommandList commands;
     CurvePoint *eval, *reward;
     size_t eval_count, reward_count;

@@ -1,5 +1,6 @@
-/* `rolltop theme list|roles|check`, `rolltop config check|keys`: what the console reads, looked at
- * without a console. */
+/* `rolltop theme list|roles|check`, `rolltop config check|keys|alerts`: what the console and a run
+ * read, looked at without either. */
+#include "core/app/alert_rules.h"
 #include "core/app/app.h"
 #include "core/app/console.h"
 #include "core/base/fs.h"
@@ -136,35 +137,90 @@ static void print_keys(const TuiConfig *config)
     }
 }
 
+/* The console's configuration: every mistake, or the table of keys. */
+static int check_console(const char *path, bool keys)
+{
+    TuiConfig *config = xcalloc(1, sizeof *config);
+    ThemeProblems problems = {.count = 0};
+    bool there = fs_exists(path);
+    config_load(config, path, &problems);
+    int status = print_lines(&problems, "", keys ? stderr : stdout);
+    if (keys) {
+        print_keys(config);
+    } else if (status == APP_OK) {
+        printf("%s: %s\n", path, there ? "ok" : "not there; the defaults are used");
+    }
+    free(config);
+    return status;
+}
+
+/* The rules of alerts: every mistake, or the rules as such a file. */
+static int check_alerts(const char *path, bool print, Fault *fault)
+{
+    Text problems;
+    Text text;
+    DiagRules rules = rules_default();
+    bool there = fs_exists(path);
+    text_init(&problems, 1 << 16);
+    text_init(&text, 1 << 16);
+    int count = there ? alert_rules_check(path, &rules, &problems, fault) : 0;
+    int status = count < 0 ? app_fail(fault, APP_USAGE) : count > 0 ? APP_NOT_REACHED
+                                                                  : APP_OK;
+    (void)fputs(text_c(&problems), print ? stderr : stdout);
+    if (print && count >= 0) {
+        rules_print(&rules, &text);
+        (void)fputs(text_c(&text), stdout);
+    } else if (status == APP_OK) {
+        printf("%s: %s\n", path, there ? "ok" : "not there; the usual alert rules hold");
+    }
+    text_free(&problems);
+    text_free(&text);
+    return status;
+}
+
+/* By a file's first section: one of [alert …] is about alerts. */
+static bool about_alerts(const char *path)
+{
+    Text text;
+    size_t at = 0;
+    Fault fault = {0};
+    text_init(&text, 1 << 16);
+    bool alerts = fs_read(path, &text, &fault) == ERR_OK &&
+                  str_find(text_str(&text), STR("[alert "), &at);
+    text_free(&text);
+    return alerts;
+}
+
 static int config_verb(const FlagRest *rest, Fault *fault)
 {
     const char *verb = rest->count > 0 ? rest->items[0] : "";
+    const char *file = rest->count == 2 ? rest->items[1] : NULL;
     bool check = strcmp(verb, "check") == 0;
-    if ((!check && strcmp(verb, "keys") != 0) || rest->count > 2) {
+    bool alerts = strcmp(verb, "alerts") == 0;
+    if ((!check && !alerts && strcmp(verb, "keys") != 0) || rest->count > 2) {
         (void)fault_set(fault, ERR_ARG, "e.g. rolltop config check",
-                        "config wants check [FILE] or keys [FILE]");
+                        "config wants check [FILE], keys [FILE] or alerts [FILE]");
         return app_fail(fault, APP_USAGE);
     }
-    TuiConfig *config = xcalloc(1, sizeof *config);
-    ThemeProblems problems = {.count = 0};
-    char *path = rest->count == 2 ? xstrdup(rest->items[1]) : console_config_path();
-    bool there = fs_exists(path);
-    int status = APP_OK;
-    if (!there && rest->count == 2) {
-        (void)fault_set(fault, ERR_NOT_FOUND, "rolltop config keys prints one to start from",
-                        "there is no configuration %s", path);
-        status = app_fail(fault, APP_USAGE);
-    } else {
-        config_load(config, path, &problems);
-        status = print_lines(&problems, "", check ? stdout : stderr);
-        if (!check) {
-            print_keys(config);
-        } else if (status == APP_OK) {
-            printf("%s: %s\n", path, there ? "ok" : "not there; the defaults are used");
-        }
+    if (file && !fs_exists(file)) {
+        (void)fault_set(fault, ERR_NOT_FOUND,
+                        "rolltop config keys and config alerts print one to start from",
+                        "there is no configuration %s", file);
+        return app_fail(fault, APP_USAGE);
     }
-    free(path);
-    free(config);
+    char *console = file ? xstrdup(file) : console_config_path();
+    char *rules = alert_rules_path(file);
+    bool both = check && !file;
+    int status = APP_OK;
+    if (!alerts && (both || !check || !about_alerts(console))) {
+        status = check_console(console, !check);
+    }
+    if (alerts || both || (check && about_alerts(rules))) {
+        int other = check_alerts(rules, alerts, fault);
+        status = status == APP_OK ? other : status;
+    }
+    free(console);
+    free(rules);
     return status;
 }
 
@@ -194,5 +250,7 @@ int cmd_theme(int argc, char **argv)
 
 int cmd_config(int argc, char **argv)
 {
-    return run_verb(argc, argv, "usage: rolltop config check [FILE] | keys [FILE]\n", config_verb);
+    return run_verb(argc, argv,
+                    "usage: rolltop config check [FILE] | keys [FILE] | alerts [FILE]\n",
+                    config_verb);
 }

@@ -1,4 +1,5 @@
 /* `rolltop watch`: probes and records a fleet of others; with a terminal, the console on top. */
+#include "core/app/alert_rules.h"
 #include "core/app/app.h"
 #include "core/app/cmd_log.h"
 #include "core/app/console.h"
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 typedef struct WatchFlags {
-    const char *log, *run_id, *url, *keep_age, *max_size;
+    const char *log, *run_id, *url, *keep_age, *max_size, *alert_rules;
     FlagList addrs;
     int64_t seconds;
     bool headless, help;
@@ -30,12 +31,13 @@ typedef struct WatchFlags {
 
 typedef struct WatchPlan {
     WatchConfig config;
+    DiagRules rules;
     FleetAddresses addresses;
     char *run_id, *log, *socket, *bearer;
     Text argv, settings;
 } WatchPlan;
 
-enum { OWN_SPECS = 9, SPECS = OWN_SPECS + FLEET_FLAG_SPECS };
+enum { OWN_SPECS = 10, SPECS = OWN_SPECS + FLEET_FLAG_SPECS };
 
 static size_t specs_of(WatchFlags *f, FlagSpec out[SPECS])
 {
@@ -46,6 +48,8 @@ static size_t specs_of(WatchFlags *f, FlagSpec out[SPECS])
         {"log-keep-age", FLAG_STRING, &f->keep_age, 0, 0, "AGE", "older rows go: 24h, 7d", NULL},
         {"log-max-size", FLAG_STRING, &f->max_size, 0, 0, "SIZE",
          "the oldest rows go beyond it: 500M, 20G", NULL},
+        {"alert-rules", FLAG_STRING, &f->alert_rules, 0, 0, "FILE",
+         "what raises alerts; `rolltop config alerts` prints one to start from", NULL},
         {"run-id", FLAG_STRING, &f->run_id, 0, 0, "ID", "identifier (default: watch and time)",
          NULL},
         {"rollout-external-engine-addrs", FLAG_LIST, &f->addrs, 0, 0, "HOST:PORT",
@@ -102,6 +106,7 @@ static Err make_plan(const WatchFlags *f, int argc, char **argv, WatchPlan *plan
     int64_t max_bytes = 0;
     err = err ? err : log_flags_age("--log-keep-age", f->keep_age, &keep_us, fault);
     err = err ? err : log_flags_size("--log-max-size", f->max_size, &max_bytes, fault);
+    err = err ? err : alert_rules_load(f->alert_rules, &plan->rules, fault);
     err = err ? err : name_places(f, plan, fault);
     err = err ? err : engine_key_read("SGLANG_API_KEY", &plan->bearer, fault);
     run_flags_argv_json(argc, argv, &plan->argv);
@@ -112,7 +117,7 @@ static Err make_plan(const WatchFlags *f, int argc, char **argv, WatchPlan *plan
         .engine_addrs = plan->addresses.list, .engine_addr_count = plan->addresses.count,
         .from_environment = plan->addresses.from_environment,
         .sources = fleet_flags_sources(&f->fleet), .gone_looks = f->fleet.gone_looks,
-        .probe = fleet_flags_probe(&f->fleet), .seconds = f->seconds,
+        .rules = &plan->rules, .probe = fleet_flags_probe(&f->fleet), .seconds = f->seconds,
         .log_keep_us = keep_us, .log_max_bytes = max_bytes};
     return err;
 }

@@ -97,6 +97,7 @@ static size_t specs_ours(RunFlags *f, FlagSpec *out)
         S("log", log, "FILE", "the run's log (default: under the state directory)"),
         S("log-keep-age", log_keep_age, "AGE", "older rows go: 24h, 7d (all stay; docs/log.md)"),
         S("log-max-size", log_max_size, "SIZE", "the oldest rows go beyond it: 500M, 20G"),
+        S("alert-rules", alert_rules, "FILE", "what raises alerts (`rolltop config alerts`)"),
         S("name", name, "NAME", "of the run, for people (default: run)"),
         S("run-id", run_id, "ID", "identifier of the run (default: NAME and time)"),
         B("headless", headless, "no console: one plain line per step"),

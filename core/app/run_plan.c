@@ -1,5 +1,6 @@
 #include "core/app/run_plan.h"
 
+#include "core/app/alert_rules.h"
 #include "core/app/app.h"
 #include "core/app/cmd_log.h"
 #include "core/app/delta_flags.h"
@@ -212,6 +213,8 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
                                     fault);
     err = err ? err : log_flags_size("--log-max-size", flags->log_max_size,
                                      &plan->config.log_max_bytes, fault);
+    err = err ? err : alert_rules_load(flags->alert_rules, &plan->rules, fault);
+    plan->config.rules = &plan->rules;
     err = err ? err : check_pairs(flags, fault);
     err = err ? err : fill_loss(plan, fault);
     err = err ? err : plan_fleet(plan, fault);

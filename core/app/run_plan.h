@@ -4,6 +4,7 @@
 #define ROLLTOP_APP_RUN_PLAN_H
 
 #include "core/app/run_flags.h"
+#include "core/diagnose/rules.h"
 #include "core/loop/run_config.h"
 #include "core/model/config.h"
 #include "core/model/tokenizer.h"
@@ -13,6 +14,7 @@ typedef struct RunPlan {
     RunConfig config;  /* points into flags, argv and the members below */
     char *log_path, *work_dir, *socket_path, *run_id, *program, *user, *rollout_url, *bearer;
     char *admin, **engine_command;
+    DiagRules rules;   /* of --alert-rules */
     ModelConfig model; /* of --hf-checkpoint */
     Tokenizer *tokenizer;
     DataSource *data, *eval_data; /* while they are checked */

@@ -1,9 +1,10 @@
 /* Rules are small functions over one picture; each calls raise() for what it sees. raise() finds
  * or opens the incident of (class, engine); what was not raised in a tick is closed at its end.
- * Thresholds are the reference's, written beside each rule. */
+ * Thresholds are data (rules.h). */
 #include "core/diagnose/diagnose.h"
 
 #include "core/base/mem.h"
+#include "core/diagnose/rules.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ typedef struct Open {
 } Open;
 
 struct Diagnose {
+    DiagRules rules;
     int64_t next_incident;
     uint64_t tick;
     Open *open;
@@ -34,8 +36,6 @@ static const char *const class_keys[] = {DIAG_CLASSES(DIAG_KEY_ENTRY)};
 #define DIAG_ABOUT_ENTRY(name, word, key, about) [name] = about,
 static const char *const class_abouts[] = {DIAG_CLASSES(DIAG_ABOUT_ENTRY)};
 
-static const int64_t SECOND = 1000000;
-
 const char *diagnose_class_name(DiagClass c)
 {
     return class_names[c];
@@ -46,9 +46,10 @@ const char *diagnose_class_about(DiagClass c)
     return class_abouts[c];
 }
 
-Diagnose *diagnose_new(int64_t first_incident)
+Diagnose *diagnose_new(int64_t first_incident, const DiagRules *rules)
 {
     Diagnose *d = xcalloc(1, sizeof *d);
+    d->rules = rules ? *rules : rules_default();
     d->next_incident = first_incident;
     return d;
 }
@@ -96,10 +97,16 @@ static Open *find(Diagnose *d, DiagClass class_id, int64_t engine)
     return NULL;
 }
 
-static void raise(Diagnose *d, DiagClass class_id, int64_t engine, Severity severity,
+/* `worse`: as bad as the rule lets it get; else `first`, or that when it is less. */
+static void raise(Diagnose *d, DiagClass class_id, int64_t engine, Severity first, bool worse,
                   int64_t onset_us, const char *evidence)
 {
+    const DiagRule *rule = &d->rules.of[class_id];
+    Severity severity = worse || first > rule->severity ? rule->severity : first;
     Open *open = find(d, class_id, engine);
+    if (rule->off) {
+        return;
+    }
     if (open) {
         open->seen = d->tick;
         if (severity > open->severity) { /* worse; an incident never gets milder on the way */
@@ -128,43 +135,55 @@ static double seconds_since(const DiagPicture *p, int64_t since_us)
     return (double)(p->now_us - since_us) / 1e6;
 }
 
+static double setting(const Diagnose *d, DiagClass class_id, RuleSetting which)
+{
+    return d->rules.of[class_id].value[which];
+}
+
+/* It has been so for as long as the rule of its class asks. */
+static bool lasted(const Diagnose *d, const DiagPicture *p, DiagClass class_id, int64_t since_us)
+{
+    return seconds_since(p, since_us) >= setting(d, class_id, RULE_HOLD);
+}
+
 static void rule_dead(Diagnose *d, const DiagPicture *p, const DiagEngine *e)
 {
     char text[DIAG_TEXT];
-    if (e->boots_30min >= 3) { /* three boots in 30 minutes: a restart loop */
+    if (e->boots_30min >= setting(d, DIAG_ENGINE_DEAD, RULE_RESTARTS)) { /* a restart loop */
         (void)str_format(text, sizeof text, "restart loop: %d starts within 30 min%s%s",
                          e->boots_30min, e->detail ? "; " : "", e->detail ? e->detail : "");
-        raise(d, DIAG_ENGINE_DEAD, e->engine, SEVERITY_CRIT, p->now_us, text);
-    } else if (e->state == ENGINE_DEAD) {
+        raise(d, DIAG_ENGINE_DEAD, e->engine, SEVERITY_CRIT, true, p->now_us, text);
+    } else if (e->state == ENGINE_DEAD && lasted(d, p, DIAG_ENGINE_DEAD, e->state_since_us)) {
         (void)str_format(text, sizeof text, "%s", e->detail ? e->detail : "connections refused");
-        raise(d, DIAG_ENGINE_DEAD, e->engine, SEVERITY_CRIT, e->state_since_us, text);
+        raise(d, DIAG_ENGINE_DEAD, e->engine, SEVERITY_CRIT, true, e->state_since_us, text);
     }
 }
 
 static void rule_lies(Diagnose *d, const DiagPicture *p, const DiagEngine *e)
 {
-    if (e->state != ENGINE_STUCK || p->syncing) {
+    if (e->state != ENGINE_STUCK || p->syncing ||
+        !lasted(d, p, DIAG_HEALTH_LIES, e->state_since_us)) {
         return;
     }
     double age = seconds_since(p, e->state_since_us);
     char text[DIAG_TEXT];
     (void)str_format(text, sizeof text, "HTTP ok, no token for %.0f s while requests run%s%s", age,
                      e->detail ? "; " : "", e->detail ? e->detail : "");
-    raise(d, DIAG_HEALTH_LIES, e->engine, age >= 60.0 ? SEVERITY_CRIT : SEVERITY_WARN,
-          e->state_since_us, text);
+    raise(d, DIAG_HEALTH_LIES, e->engine, SEVERITY_WARN,
+          age >= setting(d, DIAG_HEALTH_LIES, RULE_WORSE), e->state_since_us, text);
 }
 
 static void rule_paused(Diagnose *d, const DiagPicture *p, const DiagEngine *e)
 {
-    /* Paused outside of an update for 10 s and nobody wanted it. */
+    /* Paused outside of an update, and nobody wanted it. */
     if (e->state != ENGINE_PAUSED || p->syncing || e->operator_hold ||
-        p->now_us - e->state_since_us < 10 * SECOND) {
+        !lasted(d, p, DIAG_LEFT_PAUSED, e->state_since_us)) {
         return;
     }
     char text[DIAG_TEXT];
     (void)str_format(text, sizeof text, "paused for %.0f s while no update runs",
                      seconds_since(p, e->state_since_us));
-    raise(d, DIAG_LEFT_PAUSED, e->engine, SEVERITY_CRIT, e->state_since_us, text);
+    raise(d, DIAG_LEFT_PAUSED, e->engine, SEVERITY_CRIT, true, e->state_since_us, text);
 }
 
 static void rule_split(Diagnose *d, const DiagPicture *p)
@@ -190,31 +209,36 @@ static void rule_split(Diagnose *d, const DiagPicture *p)
     if (d->split_since_us == 0) {
         d->split_since_us = p->now_us;
     }
-    if (p->now_us - d->split_since_us >= 10 * SECOND) {
+    if (lasted(d, p, DIAG_VER_SPLIT, d->split_since_us)) {
         char text[DIAG_TEXT];
         (void)str_format(text, sizeof text, "serves v%lld, committed is v%lld on %d others",
                          (long long)odd_version, (long long)p->committed, right);
-        raise(d, DIAG_VER_SPLIT, odd, SEVERITY_CRIT, d->split_since_us, text);
+        raise(d, DIAG_VER_SPLIT, odd, SEVERITY_CRIT, true, d->split_since_us, text);
     }
 }
 
 static void rule_parts(Diagnose *d, const DiagPicture *p)
 {
-    if (p->frontend_down_us > 0 &&
-        (p->frontend_ended || p->now_us - p->frontend_down_us >= SECOND)) {
-        raise(d, DIAG_ROUTER_DEAD, 0, SEVERITY_CRIT, p->frontend_down_us,
-              p->frontend_detail ? p->frontend_detail : "the frontend does not answer");
-    }
-    if (p->trainer_down_us > 0) {
-        raise(d, DIAG_TRAINER_DEAD, 0, SEVERITY_CRIT, p->trainer_down_us,
-              p->trainer_detail ? p->trainer_detail : "the trainer's process ended");
-    }
-    if (p->held_us > 0) {
-        raise(d, DIAG_DISK_REFUSES, 0, SEVERITY_CRIT, p->held_us, p->held_detail);
-    }
-    if (p->not_recording_us > 0) {
-        raise(d, DIAG_DISK_FULL, 0, SEVERITY_CRIT, p->not_recording_us,
-              p->recording_detail ? p->recording_detail : "the log takes no facts");
+    const struct {
+        DiagClass class_id;
+        int64_t since_us; /* 0: all is well */
+        bool at_once;
+        const char *detail, *otherwise;
+    } parts[] = {
+        {DIAG_ROUTER_DEAD, p->frontend_down_us, p->frontend_ended, p->frontend_detail,
+         "the frontend does not answer"},
+        {DIAG_TRAINER_DEAD, p->trainer_down_us, false, p->trainer_detail,
+         "the trainer's process ended"},
+        {DIAG_DISK_REFUSES, p->held_us, false, p->held_detail, "a write waits for the disk"},
+        {DIAG_DISK_FULL, p->not_recording_us, false, p->recording_detail,
+         "the log takes no facts"},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].since_us > 0 &&
+            (parts[i].at_once || lasted(d, p, parts[i].class_id, parts[i].since_us))) {
+            raise(d, parts[i].class_id, 0, SEVERITY_CRIT, true, parts[i].since_us,
+                  parts[i].detail ? parts[i].detail : parts[i].otherwise);
+        }
     }
 }
 
@@ -247,7 +271,8 @@ static void tail_raise(Diagnose *d, const DiagPicture *p, double age)
         engine = d->open[i].class_id == DIAG_TAIL ? d->open[i].engine : engine;
     }
     bool lasts = longest < 0 || longest > p->phase_median_s; /* no token yet: nobody can say */
-    bool warn = lasts && p->phase_closed >= 3 && age > 3 * p->phase_median_s;
+    bool worse = lasts && p->phase_closed >= 3 &&
+                 age > setting(d, DIAG_TAIL, RULE_WORSE_TIMES) * p->phase_median_s;
     if (longest >= 0) {
         (void)str_format(left, sizeof left, ", up to %.0f s to go", longest);
     }
@@ -258,7 +283,7 @@ static void tail_raise(Diagnose *d, const DiagPicture *p, double age)
                      (long long)p->oldest_step, (long long)p->oldest_sample,
                      p->oldest_where ? p->oldest_where : "no engine yet", age,
                      (long long)p->oldest_tokens, p->sample_median_s, left);
-    raise(d, DIAG_TAIL, engine, warn ? SEVERITY_WARN : SEVERITY_INFO, d->tail_since_us, text);
+    raise(d, DIAG_TAIL, engine, SEVERITY_INFO, worse, d->tail_since_us, text);
 }
 
 static void rule_rollout(Diagnose *d, const DiagPicture *p)
@@ -275,16 +300,17 @@ static void rule_rollout(Diagnose *d, const DiagPicture *p)
     char text[DIAG_TEXT];
     if (tail && p->oldest_started_us > 0 && p->sample_median_s > 0) {
         double age = seconds_since(p, p->oldest_started_us);
-        if (age > 1.5 * p->sample_median_s && age > 5.0) {
+        if (age > setting(d, DIAG_TAIL, RULE_TIMES) * p->sample_median_s &&
+            age > setting(d, DIAG_TAIL, RULE_HOLD)) {
             tail_raise(d, p, age);
         }
     }
-    if (p->idle_since_us > 0 && p->now_us - p->idle_since_us >= 30 * SECOND && !p->syncing &&
+    if (p->idle_since_us > 0 && lasted(d, p, DIAG_LOST_TASK, p->idle_since_us) && !p->syncing &&
         p->frontend_down_us == 0) {
         (void)str_format(text, sizeof text, "%lld of %lld samples left, none in flight for %.0f s",
                          (long long)p->left, (long long)p->want,
                          seconds_since(p, p->idle_since_us));
-        raise(d, DIAG_LOST_TASK, 0, SEVERITY_CRIT, p->idle_since_us, text);
+        raise(d, DIAG_LOST_TASK, 0, SEVERITY_CRIT, true, p->idle_since_us, text);
     }
 }
 
@@ -295,10 +321,11 @@ static void rule_stall(Diagnose *d, const DiagPicture *p)
         return;
     }
     double age = seconds_since(p, p->phase_since_us);
-    double warn = 15.0 * 60, crit = 45.0 * 60; /* without history */
+    const double *v = d->rules.of[DIAG_PHASE_STALL].value;
+    double warn = 3.0 * v[RULE_HOLD], worse = 1.5 * v[RULE_WORSE]; /* without history */
     if (p->phase_closed >= 3) {
-        warn = fmax(3.0 * p->phase_median_s, 5.0 * 60);
-        crit = fmax(6.0 * p->phase_median_s, 30.0 * 60);
+        warn = fmax(v[RULE_TIMES] * p->phase_median_s, v[RULE_HOLD]);
+        worse = fmax(v[RULE_WORSE_TIMES] * p->phase_median_s, v[RULE_WORSE]);
     }
     if (age <= warn) {
         return;
@@ -306,8 +333,7 @@ static void rule_stall(Diagnose *d, const DiagPicture *p)
     char text[DIAG_TEXT];
     (void)str_format(text, sizeof text, "%s for %.0f s, median %.0f s of %d",
                      loop_phase_name(p->phase), age, p->phase_median_s, p->phase_closed);
-    raise(d, DIAG_PHASE_STALL, 0, age > crit ? SEVERITY_CRIT : SEVERITY_WARN, p->phase_since_us,
-          text);
+    raise(d, DIAG_PHASE_STALL, 0, SEVERITY_WARN, age > worse, p->phase_since_us, text);
 }
 
 void diagnose_tick(Diagnose *d, const DiagPicture *p)

@@ -80,8 +80,9 @@ typedef struct DiagAction { /* an incident began, got worse, or ended (ended_us 
 } DiagAction;
 
 typedef struct Diagnose Diagnose;
-/* Incident ids are given out from first_incident on. */
-Diagnose *diagnose_new(int64_t first_incident);
+typedef struct DiagRules DiagRules; /* thresholds (rules.h) */
+/* Incident ids are given out from first_incident on. `rules` is copied; NULL: the usual ones. */
+Diagnose *diagnose_new(int64_t first_incident, const DiagRules *rules);
 void diagnose_free(Diagnose *diagnose);
 void diagnose_tick(Diagnose *diagnose, const DiagPicture *picture);
 bool diagnose_next(Diagnose *diagnose, DiagAction *out);

@@ -2,6 +2,7 @@
 #include "core/loop/driver_private.h"
 
 #include "core/base/fs.h"
+#include "core/loop/rules_log.h"
 #include "core/net/evloop.h"
 #include "store/view.h"
 
@@ -216,6 +217,7 @@ static Err open_log(Driver *d, Fault *fault)
     SessionFact session = {.session = d->session, .t_us = clock_wall_us(), .pid = getpid(),
                            .how = d->config->resume ? "resume" : "start"};
     store_put_session(d->store, &session);
+    rules_log_put(d->store, d->config->rules, session.t_us);
     return store_wait(d->store, store_ticket(d->store), 10000, fault);
 }
 
@@ -354,7 +356,7 @@ static Err start_all(Driver *d, Fault *fault)
         }
     }
     d->loop = loop_new(&loop);
-    d->watch.diagnose = diagnose_new(store_marks(d->store)->incident + 1);
+    d->watch.diagnose = diagnose_new(store_marks(d->store)->incident + 1, d->config->rules);
     err = driver_delta_start(d, fault);
     err = err != ERR_OK ? err : driver_parts_start(d, fault);
     err = err != ERR_OK ? err : driver_trainer_start(d, fault);

@@ -3,6 +3,7 @@
 #ifndef ROLLTOP_LOOP_RUN_CONFIG_H
 #define ROLLTOP_LOOP_RUN_CONFIG_H
 
+#include "core/diagnose/diagnose.h"
 #include "core/fleet/probe.h"
 #include "core/fleet/sources.h"
 #include "core/loop/loop.h"
@@ -63,6 +64,7 @@ typedef struct RunConfig {
 
     /* training and policies */
     LoopConfig loop;
+    const DiagRules *rules; /* what raises alerts; NULL: the usual rules */
     TrainerConfig trainer;
     ModelDtype publish_dtype;
     int64_t log_keep_us, log_max_bytes; /* retention of the log; 0: everything stays */

@@ -6,6 +6,7 @@
 #include "core/diagnose/diagnose.h"
 #include "core/fleet/discover.h"
 #include "core/fleet/fleet.h"
+#include "core/loop/rules_log.h"
 #include "core/net/ctl.h"
 #include "core/net/evloop.h"
 
@@ -299,7 +300,7 @@ static Err open_log(Watch *w, Fault *fault)
     }
     (void)gethostname(host, sizeof host - 1);
     w->session = store_marks(w->store)->session + 1;
-    w->diagnose = diagnose_new(store_marks(w->store)->incident + 1);
+    w->diagnose = diagnose_new(store_marks(w->store)->incident + 1, c->rules);
     RunFact run = {.t_us = clock_wall_us(), .run = c->run_id, .name = c->name, .host = host,
                    .version = ROLLTOP_VERSION, .argv_json = c->argv_json,
                    .config_json = c->config_json};
@@ -307,6 +308,7 @@ static Err open_log(Watch *w, Fault *fault)
     SessionFact session = {.session = w->session, .t_us = clock_wall_us(), .pid = getpid(),
                            .how = "watch"};
     store_put_session(w->store, &session);
+    rules_log_put(w->store, c->rules, session.t_us);
     return store_wait(w->store, store_ticket(w->store), 10000, fault);
 }
 

@@ -5,6 +5,7 @@
 #ifndef ROLLTOP_LOOP_WATCH_H
 #define ROLLTOP_LOOP_WATCH_H
 
+#include "core/diagnose/diagnose.h"
 #include "core/fleet/probe.h"
 #include "core/fleet/sources.h"
 
@@ -19,6 +20,7 @@ typedef struct WatchConfig {
     bool from_environment;     /* where engine_addrs stood */
     SourcesConfig sources;
     int64_t gone_looks;
+    const DiagRules *rules;    /* what raises alerts; NULL: the usual rules */
     ProbeSettings probe;       /* its generation health is left out */
     int64_t log_keep_us, log_max_bytes; /* retention of the log; 0: everything stays */
     int64_t seconds;           /* ends then; 0: when told to */

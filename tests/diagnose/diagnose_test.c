@@ -30,7 +30,7 @@ static const char *next(Diagnose *d)
 
 static void test_engine(void)
 {
-    Diagnose *d = diagnose_new(7);
+    Diagnose *d = diagnose_new(7, NULL);
     DiagEngine e[3];
     DiagPicture p = calm(e, 3, 100 * S);
     diagnose_tick(d, &p);
@@ -53,7 +53,7 @@ static void test_engine(void)
 
 static void test_stuck(void)
 {
-    Diagnose *d = diagnose_new(1);
+    Diagnose *d = diagnose_new(1, NULL);
     DiagEngine e[2];
     DiagPicture p = calm(e, 2, 100 * S);
     e[0].state = ENGINE_STUCK;
@@ -83,7 +83,7 @@ static void test_stuck(void)
 
 static void test_split(void)
 {
-    Diagnose *d = diagnose_new(1);
+    Diagnose *d = diagnose_new(1, NULL);
     DiagEngine e[3];
     DiagPicture p = calm(e, 3, 100 * S);
     e[2].reported_version = 3;
@@ -107,7 +107,7 @@ static void test_split(void)
 
 static void test_parts(void)
 {
-    Diagnose *d = diagnose_new(1);
+    Diagnose *d = diagnose_new(1, NULL);
     DiagPicture p = calm(NULL, 0, 100 * S);
     p.frontend_down_us = 100 * S - 100;
     diagnose_tick(d, &p);
@@ -143,7 +143,7 @@ static void test_parts(void)
  * is left may take longer than the phase does. */
 static void test_tail(void)
 {
-    Diagnose *d = diagnose_new(1);
+    Diagnose *d = diagnose_new(1, NULL);
     DiagPicture p = calm(NULL, 0, 100 * S);
     p.want = 48;
     p.left = 2;
@@ -194,7 +194,7 @@ static void test_tail(void)
 /* More than a few are left, and one engine has them all while the others wait. */
 static void test_tail_of_one_engine(void)
 {
-    Diagnose *d = diagnose_new(1);
+    Diagnose *d = diagnose_new(1, NULL);
     DiagEngine engines[4];
     for (int i = 0; i < 4; i++) {
         engines[i] = (DiagEngine){.engine = i + 1, .state = ENGINE_UP, .admitted = true,
@@ -229,7 +229,7 @@ static void test_tail_of_one_engine(void)
 
 static void test_rollout(void)
 {
-    Diagnose *d = diagnose_new(1);
+    Diagnose *d = diagnose_new(1, NULL);
     DiagPicture p = calm(NULL, 0, 100 * S);
     p.want = 100;
     p.left = 5;
