@@ -23,17 +23,16 @@ enum {
 };
 static const size_t STREAM_BODY_MAX = (size_t)4 << 30; /* cumulative streams are quadratic */
 
-struct Generation {
-    HttpCall *call;
-    GenerateEvents events;
+struct Generation { /* what each piece touches stands at the front */
     GenerateScan *scan;
     Sse *sse;
-    Text whole;          /* a unary reply or an error body */
-    char engine[64];
-    int64_t first_token_us;
     size_t told;         /* tokens at the last on_progress */
     bool sniffed, unary, got_done, cancelled;
     Err scan_err;        /* what ended the stream from our side */
+    GenerateEvents events;
+    HttpCall *call;
+    Text whole;          /* a unary reply or an error body */
+    char engine[64];
     Fault fault;
 };
 
@@ -354,6 +353,7 @@ Err generate_start(HttpClient *client, const GenerateSpec *spec, const GenerateE
         .silence_ms = spec->silence_ms > 0 ? spec->silence_ms : GENERATE_SILENCE_MS,
         .max_body = spec->stream ? STREAM_BODY_MAX : event_max,
         .on_body = on_body, .on_done = on_http_done, .user = g,
+        .touched = {g, g->sse, g->scan, events->user},
     };
     if (!spec->stream) {
         request.silence_ms = -1; /* silent until the end by nature */

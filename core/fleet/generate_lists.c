@@ -37,12 +37,8 @@ static void move_out(TokenList *list)
     memcpy(list->logprobs, lent.logprobs, lent.count * sizeof *list->logprobs);
 }
 
-static void make_room(TokenList *list, size_t more)
+static void grow(TokenList *list, size_t wanted)
 {
-    size_t wanted = list->count + more;
-    if (wanted <= list->capacity) {
-        return;
-    }
     if (list->lent) {
         move_out(list);
     }
@@ -52,7 +48,14 @@ static void make_room(TokenList *list, size_t more)
     list->logprobs = xrealloc(list->logprobs, list->capacity, sizeof *list->logprobs);
 }
 
-static void push(TokenList *list, int32_t id, float logprob)
+static inline void make_room(TokenList *list, size_t more)
+{
+    if (list->count + more > list->capacity) {
+        grow(list, list->count + more);
+    }
+}
+
+static inline void push(TokenList *list, int32_t id, float logprob)
 {
     make_room(list, 1);
     list->ids[list->count] = id;
@@ -62,6 +65,10 @@ static void push(TokenList *list, int32_t id, float logprob)
 void token_list_add(TokenList *list, const int32_t *ids, const float *logprobs, size_t n)
 {
     if (n == 0) {
+        return;
+    }
+    if (n == 1) { /* what a stream brings */
+        push(list, *ids, logprobs ? *logprobs : NAN);
         return;
     }
     make_room(list, n);

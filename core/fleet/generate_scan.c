@@ -2,9 +2,9 @@
  * 5.4).
  *
  * An event is read whole (generate_event.c) and then applied, so that broken JSON leaves no trace.
- * The two stream modes are told apart by the counters: an event with n ids that says C tokens in all
- * is incremental when n + what we hold is C, and cumulative when n is C. Both hold only while we
- * hold nothing. Anything else breaks a rule. */
+ * The two stream modes are told apart by the counters: an event with n ids that says C tokens in
+ * all is incremental when n + what we hold is C, and cumulative when n is C. Both hold only while
+ * we hold nothing. Anything else breaks a rule. */
 #include "core/fleet/generate_scan.h"
 
 #include "core/base/mem.h"
@@ -33,7 +33,7 @@ struct GenerateScan {
     bool without_logprobs, error_frame, is_broken;
     Text text;
     char rid[SCAN_RID];
-    GenerateSpan *spans; /* the last one ends where the tokens do: `to` is set when another follows */
+    GenerateSpan *spans; /* the last one goes to the end of the tokens: its `to` is set late */
     size_t span_capacity;
     int code;
     char broken[96], message[160];

@@ -91,6 +91,21 @@ static void run_curl(HttpClient *client, curl_socket_t fd, int events)
     http_client_leave(client);
 }
 
+static bool is_plain(const struct epoll_event *event)
+{
+    return (event->data.u64 & 1) == 0;
+}
+
+/* A connection stays in memory while its batch is worked through. */
+static void look_ahead(const struct epoll_event *events, int at, int n)
+{
+    for (int turns = 3; turns > 0; turns--) {
+        if (at + turns < n && is_plain(&events[at + turns])) {
+            http_plain_near(events[at + turns].data.ptr, turns);
+        }
+    }
+}
+
 /* Takes what is ready; gives how many sockets that were. A descriptor that was closed and opened
  * again within the batch is at worst asked once in vain. */
 static int take_ready(HttpClient *client)
@@ -99,7 +114,8 @@ static int take_ready(HttpClient *client)
     int n = epoll_wait(client->epoll_fd, events, HTTP_BATCH, 0);
     client->taking = true;
     for (int i = 0; i < n && !client->gone; i++) {
-        if ((events[i].data.u64 & 1) == 0) {
+        look_ahead(events, i, n);
+        if (is_plain(&events[i])) {
             http_client_enter(client);
             http_plain_ready(events[i].data.ptr, events[i].events);
             http_client_leave(client);

@@ -45,6 +45,8 @@ typedef struct HttpResult {
     char error[128];      /* words for end != OK */
 } HttpResult;
 
+enum { HTTP_TOUCHED = 4 };
+
 typedef struct HttpRequestSpec {
     const char *method;      /* "GET", "POST" … */
     const char *url;         /* copied */
@@ -61,6 +63,9 @@ typedef struct HttpRequestSpec {
     bool (*on_body)(HttpCall *call, Str piece, void *user);
     void (*on_done)(HttpCall *call, const HttpResult *result, void *user); /* required, once */
     void *user;
+    /* What on_body touches of the user's memory with each piece, NULL where there is less: with
+     * thousands of streams it is fetched while others are read. Valid until on_done returns. */
+    const void *touched[HTTP_TOUCHED];
 } HttpRequestSpec;
 
 typedef struct HttpClientConfig {

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <http_parser.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -24,7 +25,9 @@ enum {
     PLAIN_READS_AT_ONCE = 4,  /* of a connection, before others have their turn */
     PLAIN_INTERIMS = 64,      /* replies below 200 before the one that counts */
     PLAIN_POOL_AGE_MS = 20000,
-    PLAIN_POOL_MAX = 4096
+    PLAIN_POOL_MAX = 4096,
+    PLAIN_LINE = 64,
+    PLAIN_TOUCHED = 4 * PLAIN_LINE /* of each object of the user's */
 };
 
 typedef enum HeadPart { HEAD_NOTHING, HEAD_STATUS, HEAD_NAME, HEAD_VALUE } HeadPart;
@@ -520,6 +523,26 @@ void http_plain_ready(HttpPlainConn *conn, uint32_t events)
     }
     if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         read_reply(conn);
+    }
+}
+
+static void fetch(const void *object, size_t bytes)
+{
+    for (size_t at = 0; object && at < bytes; at += PLAIN_LINE) {
+        __builtin_prefetch((const char *)object + at, 1);
+    }
+}
+
+void http_plain_near(const HttpPlainConn *conn, int turns)
+{
+    if (turns == 3) {
+        fetch(conn, offsetof(HttpPlainConn, request) + sizeof(Text));
+    } else if (turns == 2) {
+        fetch(conn->call, offsetof(HttpCall, spec) + sizeof(HttpRequestSpec));
+    } else if (conn->call) {
+        for (int i = 0; i < HTTP_TOUCHED; i++) {
+            fetch(conn->call->spec.touched[i], PLAIN_TOUCHED);
+        }
     }
 }
 

@@ -28,6 +28,9 @@ void http_plain_start(HttpCall *call, const HttpPlainTarget *target);
 void http_plain_release(HttpCall *call);
 /* `events` are epoll's. May finish the call, and so run callbacks of the user. */
 void http_plain_ready(HttpPlainConn *conn, uint32_t events);
+/* The connection is ready and will have its turn in `turns` (3, 2, 1): fetches what that will
+ * touch, step by step, as each step is found through the one before. */
+void http_plain_near(const HttpPlainConn *conn, int turns);
 void http_plain_pool_free(HttpClient *client);
 /* Frees connections that were closed while a batch of ready sockets was being worked through. */
 void http_plain_sweep(HttpClient *client);

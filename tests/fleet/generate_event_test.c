@@ -153,8 +153,8 @@ static void nearly_the_usual_values(void)
          FINISH_NONE},
         {"{\"meta_info\":{\"id\":\"a\",\"finish_reason\":nulls,\"prompt_tokens\":12}}", false,
          FINISH_NONE},
-        {"{\"meta_info\":{\"id\":\"a\",\"finish_reason\":{\"type\":\"stop\"},\"prompt_tokens\":12}}",
-         true, FINISH_STOP},
+        {"{\"meta_info\":{\"id\":\"a\",\"finish_reason\":{\"type\":\"stop\"},\"prompt_tokens\":12"
+         "}}", true, FINISH_STOP},
         {"{\"meta_info\":{\"weight_version\":\"1\",\"num_retractions\":0.5,\"prompt_tokens\":12}}",
          true, FINISH_NONE},
         {"{\"meta_info\":{\"weight_version\":\"1\",\"num_retractions\":01,\"prompt_tokens\":12}}",
