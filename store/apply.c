@@ -522,7 +522,7 @@ Err writer_load(Writer *w, Fault *fault)
     w->behind = 0;
     Err err = words_load(&w->words, &w->db, fault);
     err = err ? err : load_ids(w, fault);
-    err = err ? err : acc_load(&w->db, INT64_MAX, &w->engines, NULL, NULL, fault);
+    err = err ? err : acc_load(&w->db, INT64_MAX, &w->engines, fault);
     err = err ? err : flight_load(&w->db, INT64_MAX, &w->flights, fault);
     flights_index(w);
     Tick tick = {0};

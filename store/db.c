@@ -188,6 +188,7 @@ bool db_tolerate(Db *db, int rc)
     if (!db->tolerant || (code != SQLITE_CORRUPT && code != SQLITE_IOERR)) {
         return false;
     }
+    db->met++;
     int64_t minute_us = db->at_us / 60000000 * 60000000;
     int at = 0;
     while (at < db->damages && db->damage[at].minute_us < minute_us) {

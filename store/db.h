@@ -27,6 +27,7 @@ typedef struct Db {
     int64_t at_us;        /* the moment that is asked for: damage is remembered there */
     DbDamage damage[DB_DAMAGE_MAX]; /* in order of time; the fewest reads make room */
     int damages;
+    int64_t met;          /* reads that damage ended, all told */
     DbEntry cache[DB_STATEMENTS];
     int cached;
 } Db;

@@ -137,7 +137,7 @@ static Err add_last_ok(Db *db, Fault *fault)
     Err err = db_exec(db, "CREATE TEMP TABLE last_ok (engine INTEGER PRIMARY KEY, ok_us INTEGER)",
                       fault);
     if (err == ERR_OK) {
-        err = acc_load(db, INT64_MAX, &set, NULL, NULL, fault);
+        err = acc_load(db, INT64_MAX, &set, fault);
     }
     for (size_t i = 0; i < set.count && err == ERR_OK; i++) {
         Bind b = {db_stmt(db, "INSERT INTO temp.last_ok VALUES (?, ?)", fault), 0};

@@ -140,12 +140,13 @@ void acc_free(AccSet *set)
     *set = (AccSet){0};
 }
 
-EngineAcc *acc_find(AccSet *set, int64_t engine)
+/* Place of an engine, or where it belongs. */
+static size_t acc_place(const AccSet *set, int64_t engine)
 {
     /* Numbers run from 0 or 1 on without holes, so the place is nearly always known. */
     for (int64_t guess = engine; guess >= 0 && guess >= engine - 1; guess--) {
         if ((size_t)guess < set->count && set->items[guess].engine == engine) {
-            return &set->items[guess];
+            return (size_t)guess;
         }
     }
     size_t from = 0;
@@ -158,17 +159,43 @@ EngineAcc *acc_find(AccSet *set, int64_t engine)
             to = middle;
         }
     }
-    if (from < set->count && set->items[from].engine == engine) {
-        return &set->items[from];
-    }
-    if (set->count == set->capacity) {
-        set->capacity = set->capacity == 0 ? 16 : set->capacity * 2;
+    return from;
+}
+
+const EngineAcc *acc_get(const AccSet *set, int64_t engine)
+{
+    size_t at = acc_place(set, engine);
+    return at < set->count && set->items[at].engine == engine ? &set->items[at] : NULL;
+}
+
+static void acc_reserve(AccSet *set, size_t count)
+{
+    if (count > set->capacity) {
+        set->capacity = count > 2 * set->capacity ? count + 16 : 2 * set->capacity;
         set->items = xrealloc(set->items, set->capacity, sizeof *set->items);
     }
-    memmove(&set->items[from + 1], &set->items[from], (set->count - from) * sizeof *set->items);
-    set->items[from] = (EngineAcc){.engine = engine, .policy_version = -1};
+}
+
+void acc_copy(AccSet *into, const AccSet *set)
+{
+    acc_reserve(into, set->count);
+    if (set->count > 0) {
+        memcpy(into->items, set->items, set->count * sizeof *set->items);
+    }
+    into->count = set->count;
+}
+
+EngineAcc *acc_find(AccSet *set, int64_t engine)
+{
+    size_t at = acc_place(set, engine);
+    if (at < set->count && set->items[at].engine == engine) {
+        return &set->items[at];
+    }
+    acc_reserve(set, set->count + 1);
+    memmove(&set->items[at + 1], &set->items[at], (set->count - at) * sizeof *set->items);
+    set->items[at] = (EngineAcc){.engine = engine, .policy_version = -1};
     set->count++;
-    return &set->items[from];
+    return &set->items[at];
 }
 
 static void take_val(Val *into, Val v, int64_t t_us)
@@ -220,49 +247,69 @@ double acc_probe(EngineAcc *acc, const ProbeFact *probe, bool ok)
     return added;
 }
 
-#define ENGINE_TICK_COLUMNS                                                                       \
-    "SELECT engine, incarnation, policy_version, ok_us, running, running_us, waiting,"            \
-    " waiting_us, token_usage, token_usage_us, counter, counter_us, tokens,"                      \
-    " retracted_counter, retracted, errors, first_token_us, first_tokens FROM engine_tick "
-
 static EngineAcc engine_tick_row(sqlite3_stmt *stmt)
 {
-    return (EngineAcc){.engine = sqlite3_column_int64(stmt, 0),
-                       .incarnation = sqlite3_column_int64(stmt, 1),
-                       .policy_version = column_i64(stmt, 2, -1),
-                       .ok_us = sqlite3_column_int64(stmt, 3),
-                       .running = column_val(stmt, 4, sqlite3_column_int64(stmt, 5)),
-                       .waiting = column_val(stmt, 6, sqlite3_column_int64(stmt, 7)),
-                       .usage = column_val(stmt, 8, sqlite3_column_int64(stmt, 9)),
-                       .counter = sqlite3_column_double(stmt, 10),
-                       .counter_us = sqlite3_column_int64(stmt, 11),
-                       .tokens = sqlite3_column_double(stmt, 12),
-                       .retracted_counter = column_val(stmt, 13, 0),
-                       .retracted = sqlite3_column_double(stmt, 14),
-                       .errors = sqlite3_column_int64(stmt, 15),
-                       .first_token_us = sqlite3_column_int64(stmt, 16),
-                       .first_tokens = sqlite3_column_int64(stmt, 17)};
+    return (EngineAcc){.engine = sqlite3_column_int64(stmt, 1),
+                       .incarnation = sqlite3_column_int64(stmt, 2),
+                       .policy_version = column_i64(stmt, 3, -1),
+                       .ok_us = sqlite3_column_int64(stmt, 4),
+                       .running = column_val(stmt, 5, sqlite3_column_int64(stmt, 6)),
+                       .waiting = column_val(stmt, 7, sqlite3_column_int64(stmt, 8)),
+                       .usage = column_val(stmt, 9, sqlite3_column_int64(stmt, 10)),
+                       .counter = sqlite3_column_double(stmt, 11),
+                       .counter_us = sqlite3_column_int64(stmt, 12),
+                       .tokens = sqlite3_column_double(stmt, 13),
+                       .retracted_counter = column_val(stmt, 14, 0),
+                       .retracted = sqlite3_column_double(stmt, 15),
+                       .errors = sqlite3_column_int64(stmt, 16),
+                       .first_token_us = sqlite3_column_int64(stmt, 17),
+                       .first_tokens = sqlite3_column_int64(stmt, 18)};
 }
 
-static Err load_ticks(Db *db, int64_t from, int64_t to, AccSet *set, CounterSeen seen,
-                      void *user, Fault *fault)
+Err acc_ticks(Db *db, int64_t from, int64_t to, AccSet *set, const TickSeen *seen, Fault *fault)
 {
-    static const char sql[] = ENGINE_TICK_COLUMNS
-        "WHERE second BETWEEN ? AND ? ORDER BY second, engine";
+    static const char sql[] =
+        "SELECT second, engine, incarnation, policy_version, ok_us, running, running_us, waiting,"
+        " waiting_us, token_usage, token_usage_us, counter, counter_us, tokens,"
+        " retracted_counter, retracted, errors, first_token_us, first_tokens FROM engine_tick"
+        " WHERE second BETWEEN ? AND ? ORDER BY second, engine";
     sqlite3_stmt *stmt = db_stmt(db, sql, fault);
     if (stmt == NULL) {
         return read_failed(db, fault);
     }
     sqlite3_bind_int64(stmt, 1, from);
     sqlite3_bind_int64(stmt, 2, to);
+    int64_t second = INT64_MIN;
     int rc = sqlite3_step(stmt);
     for (; rc == SQLITE_ROW; rc = sqlite3_step(stmt)) {
         EngineAcc row = engine_tick_row(stmt);
-        EngineAcc *acc = acc_find(set, row.engine);
-        *acc = row;
-        if (seen != NULL && acc->counter_us != 0) {
-            seen(acc->engine, acc->counter_us, acc->tokens, user);
+        *acc_find(set, row.engine) = row;
+        if (seen != NULL && sqlite3_column_int64(stmt, 0) != second) {
+            second = sqlite3_column_int64(stmt, 0);
+            seen->second(second, seen->user);
         }
+        if (seen != NULL && row.counter_us != 0) {
+            seen->counter(row.engine, row.counter_us, row.tokens, seen->user);
+        }
+    }
+    Err err = rc == SQLITE_DONE || db_tolerate(db, rc) ? ERR_OK : read_failed(db, fault);
+    sqlite3_reset(stmt);
+    return err;
+}
+
+Err acc_counters(Db *db, int64_t second, CounterSeen seen, void *user, Fault *fault)
+{
+    static const char sql[] = "SELECT engine, counter_us, tokens FROM engine_tick"
+                              " WHERE second = ? AND counter_us IS NOT NULL ORDER BY engine";
+    sqlite3_stmt *stmt = db_stmt(db, sql, fault);
+    if (stmt == NULL) {
+        return read_failed(db, fault);
+    }
+    sqlite3_bind_int64(stmt, 1, second);
+    int rc = sqlite3_step(stmt);
+    for (; rc == SQLITE_ROW; rc = sqlite3_step(stmt)) {
+        seen(sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
+             sqlite3_column_double(stmt, 2), user);
     }
     Err err = rc == SQLITE_DONE || db_tolerate(db, rc) ? ERR_OK : read_failed(db, fault);
     sqlite3_reset(stmt);
@@ -283,22 +330,27 @@ static ProbeFact probe_row(sqlite3_stmt *stmt)
                        .policy_version = column_i64(stmt, 9, -1)};
 }
 
-static Err load_probes(Db *db, int64_t from, int64_t to, int64_t t_us, AccSet *set,
-                       CounterSeen seen, void *user, Fault *fault)
+Err acc_probes(Db *db, ProbeWalk *walk, AccSet *set, CounterSeen seen, void *user, Fault *fault)
 {
     static const char sql[] =
         "SELECT t_us, engine, incarnation, outcome, running, waiting, token_usage,"
-        " gen_tokens_total, retracted_total, policy_version FROM probe"
-        " WHERE probe_id > ? AND probe_id <= ? AND t_us <= ? ORDER BY probe_id";
+        " gen_tokens_total, retracted_total, policy_version, probe_id FROM probe"
+        " WHERE probe_id > ? AND probe_id <= ? ORDER BY probe_id";
+    walk->last = walk->from;
+    walk->whole = true;
     sqlite3_stmt *stmt = db_stmt(db, sql, fault);
     if (stmt == NULL) {
         return read_failed(db, fault);
     }
-    sqlite3_bind_int64(stmt, 1, from);
-    sqlite3_bind_int64(stmt, 2, to);
-    sqlite3_bind_int64(stmt, 3, t_us);
+    sqlite3_bind_int64(stmt, 1, walk->from);
+    sqlite3_bind_int64(stmt, 2, walk->to);
     int rc = sqlite3_step(stmt);
     for (; rc == SQLITE_ROW; rc = sqlite3_step(stmt)) {
+        walk->last = sqlite3_column_int64(stmt, 10);
+        if (sqlite3_column_int64(stmt, 0) > walk->t_us) {
+            walk->whole = false;
+            continue;
+        }
         ProbeFact probe = probe_row(stmt);
         EngineAcc *acc = acc_find(set, probe.engine);
         acc_probe(acc, &probe, sqlite3_column_int64(stmt, 3) == 1);
@@ -311,49 +363,17 @@ static Err load_probes(Db *db, int64_t from, int64_t to, int64_t t_us, AccSet *s
     return err;
 }
 
-Err acc_load(Db *db, int64_t t_us, AccSet *set, CounterSeen seen, void *user, Fault *fault)
+Err acc_load(Db *db, int64_t t_us, AccSet *set, Fault *fault)
 {
     Tick key;
     Tick last;
     Tick after;
     Err err = tick_key_at(db, t_us, &key, fault);
-    if (err == ERR_OK) {
-        err = tick_at(db, t_us, &last, fault);
-    }
-    if (err == ERR_OK) {
-        err = tick_after(db, t_us, &after, fault);
-    }
+    err = err ? err : tick_at(db, t_us, &last, fault);
+    err = err ? err : tick_after(db, t_us, &after, fault);
     if (err == ERR_OK && last.found) {
-        err = load_ticks(db, key.found ? key.second : 0, last.second, set, seen, user, fault);
+        err = acc_ticks(db, key.found ? key.second : 0, last.second, set, NULL, fault);
     }
-    if (err == ERR_OK) {
-        err = load_probes(db, last.probe, after.probe, t_us, set, seen, user, fault);
-    }
-    return err;
-}
-
-Err acc_history(Db *db, int64_t from_us, int64_t to_us, CounterSeen seen, void *user,
-                Fault *fault)
-{
-    static const char sql[] = "SELECT engine, counter_us, tokens FROM engine_tick"
-                              " WHERE second >= ? AND second < ? AND counter_us IS NOT NULL";
-    sqlite3_stmt *stmt = db_stmt(db, sql, fault);
-    if (stmt == NULL) {
-        return read_failed(db, fault);
-    }
-    sqlite3_bind_int64(stmt, 1, from_us / SECOND_US);
-    sqlite3_bind_int64(stmt, 2, to_us / SECOND_US);
-    int rc = sqlite3_step(stmt);
-    for (; rc == SQLITE_ROW; rc = sqlite3_step(stmt)) {
-        seen(sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
-             sqlite3_column_double(stmt, 2), user);
-    }
-    Err err = rc == SQLITE_DONE || db_tolerate(db, rc) ? ERR_OK : read_failed(db, fault);
-    sqlite3_reset(stmt);
-    return err;
-}
-
-Err acc_load_key(Db *db, int64_t second, AccSet *set, Fault *fault)
-{
-    return load_ticks(db, second, second, set, NULL, NULL, fault);
+    ProbeWalk rest = {.from = last.probe, .to = after.probe, .t_us = t_us};
+    return err ? err : acc_probes(db, &rest, set, NULL, NULL, fault);
 }

@@ -56,18 +56,35 @@ typedef struct AccSet { /* ordered by engine */
 } AccSet;
 void acc_free(AccSet *set);
 EngineAcc *acc_find(AccSet *set, int64_t engine); /* made when missing */
+const EngineAcc *acc_get(const AccSet *set, int64_t engine); /* NULL: nothing is known of it */
+void acc_copy(AccSet *into, const AccSet *set); /* `into` keeps its memory */
 /* Pure: takes one probe in; returns the tokens that it added. */
 double acc_probe(EngineAcc *acc, const ProbeFact *probe, bool ok);
 
 /* An observation of an engine's counter and the sum of its growth so far. */
 typedef void (*CounterSeen)(int64_t engine, int64_t t_us, double tokens, void *user);
-/* State of all engines at T; `seen` (may be NULL) hears what lies on the way, oldest first. */
-Err acc_load(Db *db, int64_t t_us, AccSet *set, CounterSeen seen, void *user, Fault *fault);
-/* Observations of the seconds in [from, to). */
-Err acc_history(Db *db, int64_t from_us, int64_t to_us, CounterSeen seen, void *user,
-                Fault *fault);
-/* Engines as they were at the key tick `second`. */
-Err acc_load_key(Db *db, int64_t second, AccSet *set, Fault *fault);
+/* Takes in what the ticks of the seconds [from, to] say of each engine, oldest first. `seen` (may
+ * be NULL) hears of the counters of one second after the other; `second` (may be NULL) is called
+ * before each. */
+typedef struct TickSeen {
+    void (*second)(int64_t second, void *user);
+    CounterSeen counter;
+    void *user;
+} TickSeen;
+Err acc_ticks(Db *db, int64_t from, int64_t to, AccSet *set, const TickSeen *seen, Fault *fault);
+/* The counters that the tick of one second tells of, without the rest, in order of engine. */
+Err acc_counters(Db *db, int64_t second, CounterSeen seen, void *user, Fault *fault);
+
+typedef struct ProbeWalk {
+    int64_t from, to; /* rows behind `from`, up to `to` */
+    int64_t t_us;     /* rows of later times are left out */
+    int64_t last;     /* out: the newest row that was looked at, or `from` */
+    bool whole;       /* out: none was left out */
+} ProbeWalk;
+/* Takes in probes in order of arrival. */
+Err acc_probes(Db *db, ProbeWalk *walk, AccSet *set, CounterSeen seen, void *user, Fault *fault);
+/* State of all engines at T: the ticks from the key tick on, then the rows behind the last one. */
+Err acc_load(Db *db, int64_t t_us, AccSet *set, Fault *fault);
 
 /* An attempt in flight. */
 typedef struct Flight {

@@ -53,7 +53,7 @@ static Err number(Db *db, const char *sql, int64_t value, int64_t fallback, int6
 
 Err trim_read(Db *db, Trimmed *out, Fault *fault)
 {
-    static const char sql[] = "SELECT before_us, hours_before_us, step FROM trim"
+    static const char sql[] = "SELECT before_us, hours_before_us, step, ended_us IS NULL FROM trim"
                               " ORDER BY trim_id DESC LIMIT 1";
     *out = (Trimmed){.step = INT64_MIN};
     sqlite3_stmt *stmt = db_stmt(db, sql, fault);
@@ -63,7 +63,7 @@ Err trim_read(Db *db, Trimmed *out, Fault *fault)
     int rc = sqlite3_step(stmt);
     if (rc == SQLITE_ROW) {
         *out = (Trimmed){sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1),
-                         sqlite3_column_int64(stmt, 2)};
+                         sqlite3_column_int64(stmt, 2), sqlite3_column_int(stmt, 3) != 0};
     }
     bool over = rc == SQLITE_ROW || rc == SQLITE_DONE || db_tolerate(db, rc);
     Err err = over ? ERR_OK : db_fault(db, fault, "cannot read the log");

@@ -59,6 +59,7 @@ int trim_slice(Db *db, TrimWork *work);
 /* For readers: the newest trim, zeros when there was none. */
 typedef struct Trimmed {
     int64_t before_us, hours_before_us, step; /* steps below have no attempts any more */
+    bool under_way; /* declared, and rows are still going */
 } Trimmed;
 Err trim_read(Db *db, Trimmed *out, Fault *fault);
 

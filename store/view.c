@@ -4,6 +4,7 @@
 #include "store/schema.h"
 #include "store/view_private.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,15 +36,16 @@ void view_close(View *view)
     }
     db_close(&view->db);
     free(view->scratch);
-    view_keys_free(view->keys);
-    view_now_free(view->now);
+    roster_free(view->roster);
+    pulse_free(view->pulse);
     free(view);
 }
 
 bool view_changed(View *view)
 {
     fault_clear(&view->fault);
-    int64_t version = view_number(view, view_query(view, "PRAGMA data_version", NULL, 0), 0);
+    view->turn_version = -1;
+    int64_t version = view_version(view);
     bool changed = version != view->data_version;
     view->data_version = version;
     return changed;
@@ -68,21 +70,58 @@ bool view_good(const View *view)
     return view->fault.code == ERR_OK;
 }
 
+int64_t view_version(View *view)
+{
+    static const char sql[] = "PRAGMA data_version";
+    if (view->turn_version < 0) {
+        view->turn_version = view_number(view, view_query(view, sql, NULL, 0), -1);
+    }
+    return view->turn_version;
+}
+
+static void open_turn(View *view)
+{
+    view->turn++;
+    view->turn_version = -1;
+    if (sqlite3_exec(view->db.handle, "BEGIN", NULL, NULL, NULL) != SQLITE_OK) {
+        db_fault(&view->db, &view->fault, "cannot read the log");
+    }
+}
+
+static void close_turn(View *view)
+{
+    sqlite3_exec(view->db.handle, "COMMIT", NULL, NULL, NULL);
+}
+
+void view_hold(View *view)
+{
+    assert(!view->held && view->depth == 0);
+    fault_clear(&view->fault);
+    open_turn(view);
+    view->held = true;
+}
+
+void view_release(View *view)
+{
+    view->held = false;
+    close_turn(view);
+}
+
 void view_begin(View *view, int64_t t_us)
 {
     if (view->depth++ == 0) {
         fault_clear(&view->fault);
         view->db.at_us = t_us;
-        if (sqlite3_exec(view->db.handle, "BEGIN", NULL, NULL, NULL) != SQLITE_OK) {
-            db_fault(&view->db, &view->fault, "cannot read the log");
+        if (!view->held) {
+            open_turn(view);
         }
     }
 }
 
 void view_end(View *view)
 {
-    if (--view->depth == 0) {
-        sqlite3_exec(view->db.handle, "COMMIT", NULL, NULL, NULL);
+    if (--view->depth == 0 && !view->held) {
+        close_turn(view);
     }
 }
 

@@ -1,6 +1,7 @@
 /* The log's reading side: what console and CLI ask, at any time T. Live is T = now; one code
- * path. A View owns a read-only connection; no transaction outlives a call. Every call is
- * bounded by what it returns, not by the file. Results are copied into the caller's arena and
+ * path. A View owns a read-only connection; no transaction outlives a call (view_hold: a frame).
+ * Every call is bounded by what it returns, not by the file; what a view remembers of calls before
+ * makes the same answer cheaper (view_memory.h). Results are copied into the caller's arena and
  * live until it is reset; strings are NUL-terminated and NOT sanitised (model text is hostile:
  * tui does it at the render boundary). Lists say how many there were in all (`total`).
  *
@@ -27,6 +28,11 @@ bool view_changed(View *view);
 void view_interruptible(View *view, int (*stop)(void *user), void *user);
 /* Why the last query failed (locked, damaged); ERR_OK when it did not. */
 Err view_fault(const View *view, Fault *out);
+
+/* The calls between the two see one state of the log: a frame is of one piece, and what its parts
+ * have in common is looked up once. For a frame at most: the -wal cannot be reset meanwhile. */
+void view_hold(View *view);
+void view_release(View *view);
 
 typedef struct RunView {
     const char *run, *name, *host, *version, *argv_json, *config_json;

@@ -27,21 +27,18 @@ static void fill_policy(View *view, Arena *arena, int64_t t_us, PolicyRow *row)
 /* One walk over the engines for all rows: each engine has one newest state at T. */
 static void count_engines(View *view, int64_t t_us, PolicyList *list)
 {
-    static const char sql[] =
-        "WITH RECURSIVE e(id) AS (SELECT min(engine) FROM engine"
-        " UNION ALL SELECT (SELECT min(engine) FROM engine WHERE engine > e.id) FROM e"
-        " WHERE e.id IS NOT NULL), held(v) AS (SELECT (SELECT CASE WHEN state = ?2 THEN -1"
-        " ELSE policy_version END FROM engine_state s WHERE s.engine = e.id AND s.t_us <= ?1"
-        " ORDER BY s.t_us DESC, s.change_id DESC LIMIT 1) FROM e WHERE id IS NOT NULL)"
-        " SELECT v, count(*) FROM held WHERE v >= 0 GROUP BY v";
-    sqlite3_stmt *stmt = VIEW_QUERY(view, sql, t_us, ENGINE_GONE);
-    while (view_next(view, stmt)) {
-        int64_t version = sqlite3_column_int64(stmt, 0);
-        for (size_t i = 0; i < list->count; i++) {
-            if (list->rows[i].version == version) {
-                list->rows[i].engines = sqlite3_column_int64(stmt, 1);
-            }
+    size_t count = 0;
+    size_t at = 0; /* nearly all engines hold the version of the one before */
+    const Member *members = roster_all(view, t_us, 1U << ROSTER_STATE, &count);
+    for (size_t i = 0; i < count && list->count > 0; i++) {
+        int64_t version = members[i].policy_version;
+        if (!members[i].stated || members[i].state == ENGINE_GONE || version < 0) {
+            continue;
         }
+        for (size_t k = 0; k < list->count && list->rows[at].version != version; k++) {
+            at = k;
+        }
+        list->rows[at].engines += list->rows[at].version == version;
     }
 }
 

@@ -7,31 +7,31 @@
 #include "store/tick.h"
 #include "store/trim.h"
 #include "store/view.h"
+#include "store/view_memory.h"
 
-enum { VIEW_ROWS_MAX = 20000, RATE_WINDOW_US = 10000000, FRESH_US = 30000000 };
-
-typedef struct KeyMemo KeyMemo;
-typedef struct NowMemo NowMemo;
+enum { VIEW_ROWS_MAX = 20000, FRESH_US = 30000000 };
 
 struct View {
     Db db;
     Fault fault;          /* of the last call */
-    int64_t data_version; /* as last seen */
-    int depth;            /* of nested calls in one transaction */
+    int64_t data_version; /* as last seen by view_changed */
+    int depth;            /* of nested calls */
+    bool held;            /* one transaction over several calls */
+    int64_t turn;         /* number of the transaction, from 1 on */
+    int64_t turn_version; /* data_version in it; -1: not asked yet */
     double *scratch;      /* medians and percentiles */
     size_t scratch_capacity;
-    KeyMemo *keys; /* both are made when first needed */
-    NowMemo *now;
+    Roster *roster; /* both are made when first needed */
+    Pulse *pulse;
 };
-
-void view_keys_free(KeyMemo *memo);
-void view_now_free(NowMemo *memo);
 
 /* Brackets of a public call: one read transaction, the fault emptied at its start. Calls nest.
  * `t_us`: the moment that is asked for; 0: none. */
 void view_begin(View *view, int64_t t_us);
 void view_end(View *view);
 bool view_good(const View *view);
+/* Grows with what others commit; the same throughout a transaction. */
+int64_t view_version(View *view);
 
 /* Binds int64 parameters to a literal; NULL when it failed (then the view has its fault). */
 #define VIEW_QUERY(view, sql, ...)                                                                \

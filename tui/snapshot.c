@@ -202,15 +202,9 @@ static void read_loop(View *view, const SnapRequest *request, Arena *arena, Snap
     }
 }
 
-Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
+static Err read_parts(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
 {
-    int64_t began = clock_mono_us();
     int64_t t = request->t_us;
-    memset(out, 0, sizeof *out);
-    arena_reset(arena);
-    out->t_us = t;
-    out->detail = request->detail;
-    out->detail_id = request->detail_id;
     if (!view_run(view, arena, &out->run) || !view_header(view, t, arena, &out->header)) {
         Err err = view_fault(view, &out->fault);
         if (err != ERR_OK) {
@@ -231,6 +225,20 @@ Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot
     out->damage_count = view_damage(view, SNAP_DAMAGE, arena, &out->damage);
     keep_fault(view, out);
     out->ready = true;
-    out->read_us = clock_mono_us() - began;
     return out->fault.code;
+}
+
+Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
+{
+    int64_t began = clock_mono_us();
+    memset(out, 0, sizeof *out);
+    arena_reset(arena);
+    out->t_us = request->t_us;
+    out->detail = request->detail;
+    out->detail_id = request->detail_id;
+    view_hold(view);
+    Err err = read_parts(view, request, arena, out);
+    view_release(view);
+    out->read_us = clock_mono_us() - began;
+    return err;
 }

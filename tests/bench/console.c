@@ -196,41 +196,63 @@ static int64_t thread_cpu_us(void)
     return (int64_t)t.tv_sec * US + t.tv_nsec / 1000;
 }
 
-/* One process: reading the log, then ordering and drawing without a terminal. */
-static void repaint(const char *path)
+typedef struct Frame { /* one process, no terminal */
+    View *view;
+    Model *model;
+    Surface *surface;
+    Arena *arena;
+    Snapshot snap;
+    double read_ms, draw_ms;
+} Frame;
+
+static void frame(Frame *f, int64_t now)
 {
-    enum { ROUNDS = 100 };
-    View *view = NULL;
+    SnapRequest request = model_request(f->model, now);
+    int64_t began = thread_cpu_us();
+    (void)snapshot_read(f->view, &request, f->arena, &f->snap);
+    int64_t read = thread_cpu_us();
+    (void)model_observe(f->model, &f->snap, now);
+    screen_draw(f->model, &f->snap, now, f->surface);
+    f->read_ms += (double)(read - began) / 1000;
+    f->draw_ms += (double)(thread_cpu_us() - read) / 1000;
+}
+
+/* Reading the log, then ordering and drawing: frames of one second after the other while the log
+ * goes on, then of seconds here and there in its past. */
+static void repaint(World *w, const char *path)
+{
+    enum { ROUNDS = 60 };
+    static Frame f;
     Fault fault = {0};
-    if (view_open(path, &view, &fault) != ERR_OK) {
+    f = (Frame){0};
+    if (view_open(path, &f.view, &fault) != ERR_OK) {
         fault_print(&fault);
         return;
     }
     ModelConfig config = {.user = "ana", .log_path = path};
-    Model *model = model_new(&config);
-    Surface *surface = surface_new(200, 50, false);
-    Arena *arena = arena_new(SNAP_ARENA_MAX);
-    static Snapshot snap;
-    int64_t now = clock_wall_us();
-    (void)model_resize(model, 200, 50);
-    double read_ms = 0;
-    double draw_ms = 0;
-    for (int i = 0; i < ROUNDS; i++) {
-        SnapRequest request = model_request(model, now);
-        int64_t began = thread_cpu_us();
-        (void)snapshot_read(view, &request, arena, &snap);
-        int64_t read = thread_cpu_us();
-        (void)model_observe(model, &snap, now);
-        screen_draw(model, &snap, now, surface);
-        read_ms += (double)(read - began) / 1000;
-        draw_ms += (double)(thread_cpu_us() - read) / 1000;
+    f.model = model_new(&config);
+    f.surface = surface_new(200, 50, false);
+    f.arena = arena_new(SNAP_ARENA_MAX);
+    (void)model_resize(f.model, 200, 50);
+    int64_t first = (clock_wall_us() - w->t0_us) / US + 1;
+    for (int64_t second = first; second <= first + ROUNDS; second++) {
+        second_of_life(w, second);
+        (void)store_wait(w->store, store_ticket(w->store), 60000, NULL);
+        f.read_ms = second == first ? 0 : f.read_ms; /* the first one reads all */
+        f.draw_ms = second == first ? 0 : f.draw_ms;
+        frame(&f, w->t0_us + second * US + US / 3);
     }
-    printf("%28s read %.2f ms, order and draw %.2f ms of CPU a frame\n", "", read_ms / ROUNDS,
-           draw_ms / ROUNDS);
-    surface_free(surface);
-    model_free(model);
-    arena_free(arena);
-    view_close(view);
+    printf("%28s live: read %.2f ms, order and draw %.2f ms of CPU a frame; ", "",
+           f.read_ms / ROUNDS, f.draw_ms / ROUNDS);
+    f.read_ms = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        frame(&f, w->t0_us + (int64_t)rng_below(&w->rng, (uint64_t)(first * US)));
+    }
+    printf("read after a jump %.2f ms\n", f.read_ms / ROUNDS);
+    surface_free(f.surface);
+    model_free(f.model);
+    arena_free(f.arena);
+    view_close(f.view);
 }
 
 static int keys(const char *engines, const char *minutes)
@@ -258,10 +280,10 @@ static int keys(const char *engines, const char *minutes)
             return 1;
         }
         press_and_watch(w, &writer, path);
-        repaint(path);
-        fflush(stdout);
         w->stop = true;
         (void)pthread_join(writer, NULL);
+        repaint(w, path);
+        fflush(stdout);
         store_close(w->store);
         free(w);
         (void)remove(path);
