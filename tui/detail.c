@@ -23,12 +23,20 @@ static void page_line(Page *page, const char *label, Role role, const char *form
     va_start(args, format);
     int n = vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    int y = page->y++ - page->scroll;
-    if (n >= 0 && y >= 0) {
-        int x = label[0] ? LABEL : 0;
-        draw_text(&page->d, 1, y, ROLE_DIM, label);
-        draw_text(&page->d, 1 + x, y, role, text);
+    int y = page->y - page->scroll;
+    int x = 1 + (label[0] ? LABEL : 0);
+    int rows = 1;
+    if (label[0] && n >= 0) { /* what has a label goes on below; rows of lists are one line each */
+        Draw rest = draw_sub(&page->d, x, y < 0 ? 0 : y, page->d.r.w - x, page->d.r.h);
+        rows = draw_wrap(&rest, 0, rest.r.h, y < 0 ? -y : 0, role, str_from(text));
+        rows = rows < 1 ? 1 : rows;
+    } else if (n >= 0 && y >= 0) {
+        draw_text(&page->d, x, y, role, text);
     }
+    if (y >= 0) {
+        draw_text(&page->d, 1, y, ROLE_DIM, label);
+    }
+    page->y += rows;
 }
 
 static void page_gap(Page *page)

@@ -1,41 +1,34 @@
 /* The engine table: columns leave by priority as the window narrows, rows never lie: what is old
  * is dim and says its age, what is unknown is '-', what somebody asked for stands in the row. */
+#include "tui/columns.h"
 #include "tui/screen.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { US = 1000000, PREFIX = 3, NEW_US = 10 * US, NAME_MAX_W = 14 };
+enum { US = 1000000, PREFIX = 3, NEW_US = 10 * US, WORDS_LEAST = 17 };
 
 typedef enum EngineColumn {
     COL_NAME, COL_STATE, COL_POLICY, COL_TOKENS, COL_RUN, COL_WAIT, COL_KV, COL_ITL, COL_SEEN,
     COL_TTFT, COL_RETRACT, COL_ERRORS, COL_LIVES, COL_PID, COL_ADDRESS, COL_COUNT
 } EngineColumn;
 
-typedef struct ColumnInfo {
-    const char *title;
-    int w;
-    bool right;
-    int drop; /* 0 stays always; 1 leaves first */
-    int sort; /* what a click on its title sorts by, -1: nothing */
-} ColumnInfo;
-
-static const ColumnInfo columns[COL_COUNT] = {
-    [COL_NAME] = {"ENGINE", 8, false, 0, SORT_NAME},
-    [COL_STATE] = {"STATE", 9, false, 0, SORT_SEVERITY},
-    [COL_POLICY] = {"POL", 6, false, 0, SORT_POLICY},
-    [COL_TOKENS] = {"TOK/S", 6, true, 0, SORT_TOKENS},
-    [COL_RUN] = {"RUN", 5, true, 0, SORT_RUNNING},
-    [COL_WAIT] = {"WAIT", 5, true, 7, SORT_WAITING},
-    [COL_KV] = {"KV%", 5, true, 0, SORT_KV},
-    [COL_ITL] = {"ITL", 7, true, 8, SORT_ITL},
-    [COL_SEEN] = {"SEEN", 7, true, 0, SORT_SEEN},
-    [COL_TTFT] = {"TTFT", 7, true, 6, -1},
-    [COL_RETRACT] = {"RETR/m", 7, true, 5, -1},
-    [COL_ERRORS] = {"ERR/m", 6, true, 4, -1},
-    [COL_LIVES] = {"LIVES", 6, true, 3, -1},
-    [COL_PID] = {"PID", 8, true, 2, -1},
-    [COL_ADDRESS] = {"ADDRESS", 22, false, 1, -1},
+static const Column columns[COL_COUNT] = {
+    [COL_NAME] = {"ENGINE", 8, 40, false, 0, "name"},
+    [COL_STATE] = {"STATE", 9, 9, false, 0, "severity"},
+    [COL_POLICY] = {"POL", 6, 10, false, 0, "policy"},
+    [COL_TOKENS] = {"TOK/S", 6, 6, true, 0, "tok/s"},
+    [COL_RUN] = {"RUN", 5, 5, true, 0, "run"},
+    [COL_WAIT] = {"WAIT", 5, 5, true, 7, "wait"},
+    [COL_KV] = {"KV%", 5, 5, true, 0, "kv"},
+    [COL_ITL] = {"ITL", 7, 7, true, 8, "itl"},
+    [COL_SEEN] = {"SEEN", 7, 7, true, 0, "seen"},
+    [COL_TTFT] = {"TTFT", 7, 7, true, 6, NULL},
+    [COL_RETRACT] = {"RETR/m", 7, 7, true, 5, NULL},
+    [COL_ERRORS] = {"ERR/m", 6, 6, true, 4, NULL},
+    [COL_LIVES] = {"LIVES", 6, 6, true, 3, NULL},
+    [COL_PID] = {"PID", 8, 8, true, 2, NULL},
+    [COL_ADDRESS] = {"  ADDRESS", 18, 72, false, 1, NULL},
 };
 
 static const char *policy_cell(const EngineRow *row, char out[FORMAT_MAX])
@@ -187,20 +180,27 @@ Role engine_why(const Screen *screen, const EngineRow *row, char *buffer, size_t
     return ROLE_TEXT;
 }
 
+/* Values that fit beside the write head; 0: too few to say anything. */
+static int spark_cells(int room, int count)
+{
+    int n = count < room - 1 ? count : room - 1;
+    return n < 8 ? 0 : n;
+}
+
 /* The newest value stands left of the head, the oldest right of it: only the head moves, and a
  * value keeps its place (the reader's cells lie on whole multiples of their length). */
 static void draw_spark(const Draw *d, int x, int y, const Screen *screen, const EngineRow *row,
                        double most)
 {
-    int n = row->spark_count;
+    int n = spark_cells(d->r.w - x, row->spark_count);
     int64_t us = model_request(screen->m, screen->s->t_us).spark_us;
-    if (n <= 0 || n > VIEW_SPARK_MAX || most <= 0) {
+    if (n <= 0 || row->spark_count > VIEW_SPARK_MAX || most <= 0) {
         return;
     }
     int head = (int)((screen->s->t_us - 1) / us % (n + 1));
     for (int i = 0; i < n; i++) {
         int place = (head + 1 + i) % (n + 1);
-        float v = row->spark[i];
+        float v = row->spark[row->spark_count - n + i];
         if (!isfinite(v)) {
             continue;
         }
@@ -232,30 +232,31 @@ static double spark_most(const Snapshot *s)
     return most > 0 ? pow(10, step) : 0;
 }
 
-/* Leaves columns out, the least needed first, until the sparkline or reason has its room. */
-static void choose_columns(int width, int spark, int scroll, bool shown[COL_COUNT])
+/* Content that would like more than the least: names, versions, addresses. Of all rows, so that
+ * widths stay while one scrolls. */
+static void choose_columns(int width, int spark, const Screen *screen, int widths[COL_COUNT])
 {
-    int total = PREFIX;
+    Column fit[COL_COUNT];
+    char text[FORMAT_MAX];
+    int need[COL_COUNT] = {0};
     for (int i = 0; i < COL_COUNT; i++) { /* name, state and policy never scroll away */
-        shown[i] = i <= COL_POLICY || i > COL_POLICY + scroll;
-        total += shown[i] ? columns[i].w : 0;
-    }
-    for (int drop = 1; drop <= 8; drop++) {
-        int want = drop >= 7 && spark > 17 ? 17 : spark;
-        if (total + 2 + want <= width) {
-            return;
-        }
-        for (int i = 0; i < COL_COUNT; i++) {
-            if (columns[i].drop == drop && shown[i]) {
-                shown[i] = false;
-                total -= columns[i].w;
-            }
+        fit[i] = columns[i];
+        if (i > COL_POLICY && i <= COL_POLICY + screen->m->scroll_x) {
+            fit[i].min = fit[i].max = 0;
         }
     }
+    for (size_t i = 0; i < screen->s->engines.count; i++) {
+        const EngineRow *row = &screen->s->engines.rows[i];
+        columns_need(&need[COL_NAME], row->name);
+        columns_need(&need[COL_POLICY], policy_cell(row, text));
+        columns_need(&need[COL_ADDRESS], row->address);
+    }
+    need[COL_ADDRESS] += 2; /* it stands off the number before it */
+    columns_fit(fit, need, COL_COUNT, width - PREFIX - 2, spark, WORDS_LEAST, widths);
 }
 
 static void draw_row(const Draw *d, int y, const Screen *screen, const EngineRow *row,
-                     const bool shown[COL_COUNT], double most, bool cursor)
+                     const int widths[COL_COUNT], double most, bool cursor)
 {
     char text[FORMAT_MAX];
     char why[256];
@@ -264,41 +265,41 @@ static void draw_row(const Draw *d, int y, const Screen *screen, const EngineRow
     draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
     draw_text(d, 1, y, ROLE_MARKED, marked ? "*" : "");
     for (int i = 0; i < COL_COUNT; i++) {
-        const ColumnInfo *info = &columns[i];
-        if (shown[i]) {
-            int pad = info->right ? 0 : 1;
-            draw_field(d, x, y, info->w - pad, info->right,
-                       cell_role(screen, row, (EngineColumn)i),
+        int off = columns[i].right ? 0 : i == COL_ADDRESS ? 2 : 0;
+        if (widths[i] > 0) {
+            draw_field(d, x + off, y, widths[i] - off - (columns[i].right ? 0 : 1),
+                       columns[i].right, cell_role(screen, row, (EngineColumn)i),
                        cell_text(screen, row, (EngineColumn)i, text));
-            x += info->w;
+            x += widths[i];
         }
     }
     Role role = engine_why(screen, row, why, sizeof why);
     if (why[0]) {
         draw_text(d, x + 2, y, role, why);
-    } else if (d->r.w - x - 2 > row->spark_count) {
+    } else {
         draw_spark(d, x + 2, y, screen, row, most);
     }
 }
 
-static void draw_titles(const Draw *d, const Screen *screen, const bool shown[COL_COUNT])
+static void draw_titles(const Draw *d, const Screen *screen, const int widths[COL_COUNT])
 {
     SnapRequest request = model_request(screen->m, screen->s->t_us);
+    const char *sort = sort_name(PANE_ENGINES, screen->m->sort[PANE_ENGINES]);
     int x = PREFIX;
     for (int i = 0; i < COL_COUNT; i++) {
-        if (shown[i]) {
-            int pad = columns[i].right ? 0 : 1;
-            bool sorts = columns[i].sort == screen->m->sort[PANE_ENGINES];
-            draw_field(d, x, 0, columns[i].w - pad, columns[i].right,
+        if (widths[i] > 0) {
+            bool sorts = columns[i].sort && strcmp(columns[i].sort, sort) == 0;
+            draw_field(d, x, 0, widths[i] - (columns[i].right ? 0 : 1), columns[i].right,
                        sorts ? ROLE_HEADER : ROLE_DIM, columns[i].title);
-            if (columns[i].sort >= 0) {
-                draw_hit(d, x, 0, columns[i].w, HIT_SORT, PANE_ENGINES, columns[i].sort);
-            }
-            x += columns[i].w;
+            draw_sort_title(d, x, 0, widths[i], PANE_ENGINES, columns[i].sort);
+            x += widths[i];
         }
     }
-    draw_f(d, x + 2, 0, ROLE_DIM, "%d s, ^ newest",
-           (int)(request.spark_us * request.spark_count / US));
+    int cells = spark_cells(d->r.w - x - 2, request.spark_count);
+    if (cells > 0) {
+        draw_f(d, x + 2, 0, ROLE_DIM, cells > 13 ? "%d s, ^ newest" : "%d s",
+               (int)(request.spark_us * cells / US));
+    }
 }
 
 static void draw_empty(const Draw *d, const Screen *screen)
@@ -336,14 +337,14 @@ static void draw_more(const Draw *d, int y, const Screen *screen, int top, int r
 }
 
 /* The row at a place of the list, with the cursor on it or not. */
-static void draw_place(const Draw *d, int y, const Screen *screen, const bool shown[COL_COUNT],
+static void draw_place(const Draw *d, int y, const Screen *screen, const int widths[COL_COUNT],
                        double most, int at)
 {
     const Model *m = screen->m;
     bool cursor = at == model_place(m, screen->s, PANE_ENGINES);
     int index = m->shown[PANE_ENGINES][at];
     draw_hit(d, 0, y, d->r.w, HIT_ROW, PANE_ENGINES, at);
-    draw_row(d, y, screen, &screen->s->engines.rows[index], shown, most, cursor);
+    draw_row(d, y, screen, &screen->s->engines.rows[index], widths, most, cursor);
     if (cursor && m->focus == PANE_ENGINES) {
         draw_flag_row(d, y, CELL_SELECTED);
         surface_cursor(d->surface, d->r.x, d->r.y + y);
@@ -375,7 +376,7 @@ static void draw_group(const Draw *d, int y, const Screen *screen, const GroupLi
 }
 
 /* Lines are counted from the top of the list: a title for each group, then its rows. */
-static void draw_grouped(const Draw *d, const Screen *screen, const bool shown[COL_COUNT])
+static void draw_grouped(const Draw *d, const Screen *screen, const int widths[COL_COUNT])
 {
     const Model *m = screen->m;
     int count = m->shown_count[PANE_ENGINES];
@@ -405,7 +406,7 @@ static void draw_grouped(const Draw *d, const Screen *screen, const bool shown[C
         line++;
         for (int at = group->first; at < end && !group->folded; at++, line++) {
             if (line >= top && line < top + rows) {
-                draw_place(d, 1 + line - top, screen, shown, most, at);
+                draw_place(d, 1 + line - top, screen, widths, most, at);
             }
         }
     }
@@ -424,21 +425,21 @@ void engines_draw(const Draw *d, const Screen *screen)
 {
     const Model *m = screen->m;
     char right[96];
-    bool shown[COL_COUNT];
+    int widths[COL_COUNT];
     int count = m->shown_count[PANE_ENGINES];
     (void)str_format(right, sizeof right, "sort: %s%s  %d of %d", sort_name(PANE_ENGINES,
                      m->sort[PANE_ENGINES]), m->inverted[PANE_ENGINES] ? " inverted" : "",
                      matching(m), (int)screen->s->engines.count);
     Draw body = pane_frame(d, screen, PANE_ENGINES, "ENGINES", right);
     int spark = body.r.w >= 97 ? 29 : body.r.w >= 75 ? 17 : 12;
-    choose_columns(body.r.w, spark, m->scroll_x, shown);
-    draw_titles(&body, screen, shown);
+    choose_columns(body.r.w, spark, screen, widths);
+    draw_titles(&body, screen, widths);
     if (count == 0) {
         draw_empty(&body, screen);
         return;
     }
     if (m->group_count > 0) {
-        draw_grouped(&body, screen, shown);
+        draw_grouped(&body, screen, widths);
         return;
     }
     int room = body.r.h - 1;
@@ -447,7 +448,7 @@ void engines_draw(const Draw *d, const Screen *screen)
     int top = scroll_top(place, count, rows);
     double most = spark_most(screen->s);
     for (int i = 0; i < rows && top + i < count; i++) {
-        draw_place(&body, 1 + i, screen, shown, most, top + i);
+        draw_place(&body, 1 + i, screen, widths, most, top + i);
     }
     if (count > rows) {
         draw_more(&body, 1 + rows, screen, top, rows);

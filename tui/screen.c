@@ -166,7 +166,7 @@ static void status_draw(const Draw *d, const Screen *screen)
 
 void draw_sort_title(const Draw *d, int x, int y, int w, Pane pane, const char *sort)
 {
-    int index = sort_by_name(pane, str_from(sort));
+    int index = sort ? sort_by_name(pane, str_from(sort)) : -1;
     if (index >= 0) {
         draw_hit(d, x, y, w, HIT_SORT, (int)pane, index);
     }

@@ -63,7 +63,8 @@ void detail_sample_draw(const Draw *d, const Screen *screen, const Detail *detai
 void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int scroll,
                         bool side);
 void help_draw(const Draw *d, const Screen *screen);
-/* A click on a title there sorts by the column of that name; a name that does not sort is none. */
+/* A click on a title there sorts by the column of that name; NULL and a name that does not sort
+ * are none. */
 void draw_sort_title(const Draw *d, int x, int y, int w, Pane pane, const char *sort);
 void moments_draw(const Draw *d, const Screen *screen);
 void sort_draw(const Draw *d, const Screen *screen);

@@ -460,6 +460,24 @@ static size_t wrap_take(const Surface *surface, Str text, int w)
     return i;
 }
 
+/* A line ends behind a blank in its second half where there is one: words stay whole, and one
+ * that is longer than half a line is not worth the room. */
+static size_t wrap_words(Str text, size_t n)
+{
+    if (n == text.n || text.p[n] == '\n') {
+        return n;
+    }
+    if (text.p[n] == ' ') {
+        return n + 1;
+    }
+    for (size_t i = n; i > n / 2; i--) {
+        if (text.p[i - 1] == ' ') {
+            return i;
+        }
+    }
+    return n;
+}
+
 int draw_wrap(const Draw *d, int y, int rows, int skip, Role role, Str text)
 {
     int needed = 0;
@@ -467,9 +485,13 @@ int draw_wrap(const Draw *d, int y, int rows, int skip, Role role, Str text)
         return 0;
     }
     while (text.n > 0) {
-        size_t n = wrap_take(d->surface, text, d->r.w);
+        size_t n = wrap_words(text, wrap_take(d->surface, text, d->r.w));
+        size_t shown = n;
+        while (shown > 0 && text.p[shown - 1] == ' ') {
+            shown--;
+        }
         if (needed >= skip && needed < skip + rows) {
-            draw_str(d, 0, y + needed - skip, role, str_slice(text, 0, n));
+            draw_str(d, 0, y + needed - skip, role, str_slice(text, 0, shown));
         }
         needed++;
         bool broke = n < text.n && text.p[n] == '\n';

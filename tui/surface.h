@@ -97,7 +97,8 @@ void draw_hit(const Draw *d, int x, int y, int w, HitKind kind, int pane, int va
 void draw_flag_row(const Draw *d, int y, unsigned char flags);
 Draw draw_sub(const Draw *d, int x, int y, int w, int h);
 void draw_clear(const Draw *d);
-/* Wraps foreign text into rows from y on, at most `rows`; line feeds break lines. Skips the first
+/* Wraps foreign text into rows from y on, at most `rows`, between words where that wastes less
+ * than half a line; line feeds break lines. Skips the first
  * `skip` rows. Returns the rows it would need in all. */
 int draw_wrap(const Draw *d, int y, int rows, int skip, Role role, Str text);
 

@@ -1,4 +1,5 @@
 /* The long tail: who holds the last samples, since when, and why. Oldest first. */
+#include "tui/columns.h"
 #include "tui/screen.h"
 
 enum { US = 1000000, QUIET_US = 5 * US };
@@ -80,21 +81,19 @@ Role tail_why(const Snapshot *s, const TailRow *row, char *buffer, size_t size)
     return ROLE_TEXT;
 }
 
-typedef struct TailColumn {
-    const char *title;
-    int w;
-    bool right, wide; /* wide: only where there is room */
-    const char *sort; /* "": its title does not sort */
-} TailColumn;
-
 enum { TAIL_SAMPLE, TAIL_ENGINE, TAIL_POLICY, TAIL_KIND, TAIL_AGE, TAIL_TOKENS, TAIL_RATE,
        TAIL_TRY, TAIL_COLUMNS };
+enum { WHY_WISH = 26, WHY_LEAST = 7 };
 
-static const TailColumn tail_columns[TAIL_COLUMNS] = {
-    {"STEP/SAMPLE", 13, false, false, "sample"}, {"ENGINE", 9, false, false, "engine"},
-    {"POL", 5, false, false, "policy"},          {"KIND", 6, false, true, ""},
-    {"AGE", 6, true, false, "age"},              {"TOKENS", 8, true, false, "tokens"},
-    {"TOK/S", 7, true, true, ""},                {"TRY", 5, true, true, "try"},
+static const Column tail_columns[TAIL_COLUMNS] = {
+    {"STEP/SAMPLE", 13, 24, false, 0, "sample"},
+    {"ENGINE", 9, 40, false, 0, "engine"},
+    {"POL", 5, 8, false, 0, "policy"},
+    {"KIND", 6, 6, false, COLUMNS_LATE, NULL},
+    {"AGE", 6, 6, true, 0, "age"},
+    {"TOKENS", 8, 8, true, 0, "tokens"},
+    {"TOK/S", 7, 7, true, COLUMNS_LATE, NULL},
+    {"TRY", 5, 5, true, COLUMNS_LATE, "try"},
 };
 
 static const char *tail_cell(const Snapshot *s, const TailRow *row, int column,
@@ -116,34 +115,48 @@ static const char *tail_cell(const Snapshot *s, const TailRow *row, int column,
     }
 }
 
+static void choose_columns(int width, const Snapshot *s, int widths[TAIL_COLUMNS])
+{
+    int need[TAIL_COLUMNS] = {0};
+    char text[FORMAT_MAX];
+    for (size_t i = 0; i < s->tail.count; i++) {
+        for (int c = TAIL_SAMPLE; c <= TAIL_POLICY; c++) {
+            columns_need(&need[c], tail_cell(s, &s->tail.rows[i], c, text));
+        }
+    }
+    columns_fit(tail_columns, need, TAIL_COLUMNS, width - 4, WHY_WISH, WHY_LEAST, widths);
+}
+
 /* Titles when `row` is NULL. Returns where the reason stands. */
-static int draw_cells(const Draw *d, int y, const Snapshot *s, const TailRow *row)
+static int draw_cells(const Draw *d, int y, const Snapshot *s, const TailRow *row,
+                      const int widths[TAIL_COLUMNS])
 {
     char text[FORMAT_MAX];
     int x = 2;
     for (int i = 0; i < TAIL_COLUMNS; i++) {
-        const TailColumn *column = &tail_columns[i];
-        if (column->wide && d->r.w < 70) {
+        const Column *column = &tail_columns[i];
+        if (widths[i] == 0) {
             continue;
         }
-        draw_field(d, x, y, column->w - (column->right ? 0 : 1), column->right,
+        draw_field(d, x, y, widths[i] - (column->right ? 0 : 1), column->right,
                    row ? ROLE_TEXT : ROLE_DIM, row ? tail_cell(s, row, i, text) : column->title);
         if (!row) {
-            draw_sort_title(d, x, y, column->w, PANE_TAIL, column->sort);
+            draw_sort_title(d, x, y, widths[i], PANE_TAIL, column->sort);
         }
-        x += column->w;
+        x += widths[i];
     }
     return x + 2;
 }
 
-static void draw_row(const Draw *d, int y, const Screen *screen, const TailRow *row, bool cursor)
+static void draw_row(const Draw *d, int y, const Screen *screen, const TailRow *row,
+                     const int widths[TAIL_COLUMNS], bool cursor)
 {
     char why[96];
     Role role = tail_why(screen->s, row, why, sizeof why);
-    int x = draw_cells(d, y, screen->s, row);
+    int x = draw_cells(d, y, screen->s, row, widths);
     draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
     draw_text(d, 1, y, ROLE_MARKED, mark_has(screen->m, PANE_TAIL, row->sample) ? "*" : "");
-    if (d->r.w < 70 && row->eval) {
+    if (widths[TAIL_KIND] == 0 && row->eval) {
         x += draw_text(d, x, y, ROLE_PROGRESS, why[0] ? "eval, " : "eval");
     }
     draw_text(d, x, y, role, why);
@@ -191,7 +204,9 @@ void tail_draw(const Draw *d, const Screen *screen)
         (void)str_format(right, sizeof right, "trimmed");
     }
     Draw body = pane_frame(d, screen, PANE_TAIL, "LONG TAIL  oldest in flight", right);
-    int why = draw_cells(&body, 0, screen->s, NULL);
+    int widths[TAIL_COLUMNS];
+    choose_columns(body.r.w, screen->s, widths);
+    int why = draw_cells(&body, 0, screen->s, NULL, widths);
     draw_text(&body, why, 0, ROLE_DIM, "WHY");
     if (count == 0) {
         draw_text(&body, 2, 1, ROLE_DIM,
@@ -204,7 +219,8 @@ void tail_draw(const Draw *d, const Screen *screen)
     for (int i = 0; i < rows && top + i < count; i++) {
         bool cursor = top + i == place && m->focus == PANE_TAIL;
         draw_hit(&body, 0, 1 + i, body.r.w, HIT_ROW, PANE_TAIL, top + i);
-        draw_row(&body, 1 + i, screen, &tail->rows[m->shown[PANE_TAIL][top + i]], cursor);
+        draw_row(&body, 1 + i, screen, &tail->rows[m->shown[PANE_TAIL][top + i]],
+                 widths, cursor);
         if (cursor) {
             draw_flag_row(&body, 1 + i, CELL_SELECTED);
             surface_cursor(body.surface, body.r.x, body.r.y + 1 + i);

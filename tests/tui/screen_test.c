@@ -64,6 +64,29 @@ static void few_engines(void)
     }
 }
 
+/* Names as a cluster gives them have the room that is free. */
+static void long_names(void)
+{
+    static const int all[][2] = {{80, 24}, {120, 40}, {200, 60}};
+    static Snapshot s;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char name[64];
+        fixture_fill(&s);
+        fixture_engines[3].name = "decode-7d9f8b6c5-x2k4q";
+        fixture_engines[3].address = "decode-7d9f8b6c5-x2k4q.rollout.svc.cluster.local:30000";
+        Model *model = fixture_model(false, false);
+        Surface *surface = surface_new(all[i][0], all[i][1], false);
+        model->zoom = all[i][0] == 200;
+        (void)model_resize(model, all[i][0], all[i][1]);
+        (void)model_observe(model, &s, FIXTURE_T);
+        screen_draw(model, &s, FIXTURE_T, surface);
+        (void)snprintf(name, sizeof name, "long-%dx%d", all[i][0], all[i][1]);
+        golden_compare(name, surface);
+        surface_free(surface);
+        model_free(model);
+    }
+}
+
 /* "Was it so, and is it still so?" beside each other. */
 static void past_of_a_live_run(void)
 {
@@ -183,6 +206,7 @@ int main(void)
 {
     RUN(sizes);
     RUN(few_engines);
+    RUN(long_names);
     RUN(panes);
     RUN(past_of_a_live_run);
     RUN(replay);
