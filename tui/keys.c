@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-enum { US = 1000000, TEN_MINUTES_S = 600 };
-
 static Detail *top_detail(Model *model)
 {
     return model->depth > 0 ? &model->detail[model->depth - 1] : NULL;
@@ -243,81 +241,13 @@ static unsigned acknowledge(Model *model, const Snapshot *snap, int64_t now_us)
     return note_acknowledge(model, snap, row, now_us);
 }
 
-/* ---- time ---------------------------------------------------------------------------------- */
-
-static unsigned seek_mark(Model *model, ViewMark mark, int dir, int64_t now_us)
-{
-    if (model->live && dir > 0) {
-        model_say(model, ROLE_INFO, now_us, "this is live already");
-        return MODEL_DRAW;
-    }
-    model->seek = (Seek){.kind = SEEK_MARK, .mark = mark, .dir = dir};
-    return MODEL_SEEK;
-}
-
-static unsigned go_live(Model *model, const Snapshot *snap)
-{
-    model->playing = false;
-    model->frozen = false;
-    if (model->replay_only) {
-        model->t_us = snap->run.last_us;
-    } else {
-        model->live = true;
-    }
-    return MODEL_DRAW | MODEL_QUERY;
-}
-
-static unsigned shift_time(Model *model, const Snapshot *snap, int64_t delta_us, int64_t now_us)
-{
-    char text[32];
-    (void)str_format(text, sizeof text, "%+llds", (long long)(delta_us / US));
-    return model_go(model, snap, str_from(text), now_us);
-}
-
-static unsigned play(Model *model, int64_t now_us)
-{
-    if (model->live) {
-        model_say(model, ROLE_INFO, now_us, "this is live; [ or @ goes to the past");
-        return MODEL_DRAW;
-    }
-    model->playing = !model->playing;
-    model->played_at_us = now_us;
-    return MODEL_DRAW;
-}
-
-static unsigned change_speed(Model *model, int delta)
-{
-    int to = model->speed_shift + delta;
-    model->speed_shift = to < -2 ? -2 : to > 6 ? 6 : to;
-    return MODEL_DRAW;
-}
-
-static unsigned freeze(Model *model, int64_t now_us)
-{
-    if (model->live) {
-        model->frozen = !model->frozen;
-        model->frozen_us = now_us;
-    }
-    return MODEL_DRAW | MODEL_QUERY;
-}
-
-static unsigned start_typing(Model *model, Mode mode, const char *text)
-{
-    model->mode = mode;
-    (void)str_format(model->input.text, sizeof model->input.text, "%s", text);
-    model->input.n = strlen(model->input.text);
-    model->history_at = model->history_count;
-    model->completion = -1;
-    return MODEL_DRAW;
-}
-
 static unsigned quit(Model *model, const Snapshot *snap)
 {
     if (model->depth > 0) {
         return back(model, snap);
     }
     if (model->may_stop && !model->replay_only && snap->run.core_alive) {
-        return start_typing(model, MODE_QUIT_ASK, "") | MODEL_FLUSH_INPUT;
+        return typing_start(model, MODE_QUIT_ASK, "") | MODEL_FLUSH_INPUT;
     }
     return MODEL_QUIT;
 }
@@ -329,32 +259,6 @@ static unsigned change_sort(Model *model, const Snapshot *snap, int delta)
     model->sort[pane] = (model->sort[pane] + delta + count) % count;
     model_lists(model, snap);
     return MODEL_DRAW;
-}
-
-static unsigned run_time(Model *model, const Snapshot *snap, Action action, int64_t now_us)
-{
-    int64_t ten = TEN_MINUTES_S * (int64_t)US;
-    switch ((int)action) {
-    case ACT_STEP_PREV: return seek_mark(model, MARK_STEP, -1, now_us);
-    case ACT_STEP_NEXT: return seek_mark(model, MARK_STEP, 1, now_us);
-    case ACT_ALERT_PREV: return seek_mark(model, MARK_ALERT, -1, now_us);
-    case ACT_ALERT_NEXT: return seek_mark(model, MARK_ALERT, 1, now_us);
-    case ACT_POLICY_PREV: return seek_mark(model, MARK_POLICY, -1, now_us);
-    case ACT_POLICY_NEXT: return seek_mark(model, MARK_POLICY, 1, now_us);
-    case ACT_PROBE_PREV: return seek_mark(model, MARK_PROBE, -1, now_us);
-    case ACT_PROBE_NEXT: return seek_mark(model, MARK_PROBE, 1, now_us);
-    case ACT_TIME_BACK: return shift_time(model, snap, -ten, now_us);
-    case ACT_TIME_ON: return model->live ? 0 : shift_time(model, snap, ten, now_us);
-    case ACT_TIME_FIRST: return model_seek_done(model, snap, true, snap->run.first_us, now_us);
-    case ACT_TIME_LIVE: return go_live(model, snap);
-    case ACT_GO_TIME: return start_typing(model, MODE_GO, "");
-    case ACT_PLAY: return play(model, now_us);
-    case ACT_FASTER: return change_speed(model, 1);
-    case ACT_SLOWER: return change_speed(model, -1);
-    case ACT_BOOKMARK: return start_typing(model, MODE_BOOKMARK, "");
-    case ACT_BOOKMARKS: return moments_open(model, now_us);
-    }
-    return 0;
 }
 
 static unsigned run_act(Model *model, const Snapshot *snap, Action action, int64_t now_us)
@@ -376,8 +280,8 @@ static unsigned run_act(Model *model, const Snapshot *snap, Action action, int64
 static unsigned run_find(Model *model, const Snapshot *snap, Action action, int64_t now_us)
 {
     switch ((int)action) {
-    case ACT_FILTER: return start_typing(model, MODE_FILTER, model->filter[model->focus]);
-    case ACT_SEARCH: return start_typing(model, MODE_SEARCH, "");
+    case ACT_FILTER: return typing_start(model, MODE_FILTER, model->filter[model->focus]);
+    case ACT_SEARCH: return typing_start(model, MODE_SEARCH, "");
     case ACT_NEXT_MATCH: return next_match(model, snap, 1, now_us);
     case ACT_PREV_MATCH: return next_match(model, snap, -1, now_us);
     case ACT_SORT:
@@ -445,7 +349,7 @@ static unsigned run_other(Model *model, const Snapshot *snap, Action action, int
     case ACT_ZOOM:
         model->zoom = !model->zoom;
         return MODEL_DRAW | MODEL_QUERY;
-    case ACT_FREEZE: return freeze(model, now_us);
+    case ACT_FREEZE: return travel_freeze(model, now_us);
     case ACT_FOLLOW: return follow(model, snap, now_us);
     case ACT_GROUP: return group_next(model, snap);
     case ACT_UNFOLD: return group_fold(model, snap, false, now_us);
@@ -456,7 +360,7 @@ static unsigned run_other(Model *model, const Snapshot *snap, Action action, int
     case ACT_COPY_ROW: return MODEL_COPY_ROW;
     case ACT_COPY_SCREEN: return MODEL_COPY_SCREEN;
     case ACT_UNDO: return act_undo(model, snap, now_us);
-    case ACT_COMMAND: return start_typing(model, MODE_COMMAND, "");
+    case ACT_COMMAND: return typing_start(model, MODE_COMMAND, "");
     case ACT_HELP:
         model->mode = MODE_HELP;
         model->help_cursor = 0;
@@ -506,7 +410,7 @@ unsigned action_run(Model *model, const Snapshot *snap, Action action, int64_t n
     }
     switch (keymap_info(action)->group) {
     case G_MOVE: return run_move(model, snap, action);
-    case G_TIME: return run_time(model, snap, action, now_us);
+    case G_TIME: return travel_run(model, snap, action, now_us);
     case G_ACT: return run_act(model, snap, action, now_us);
     case G_FIND: return run_find(model, snap, action, now_us);
     case G_LOOK:

@@ -322,6 +322,13 @@ typedef struct FilterField {
 bool filter_match(const char *filter, const char *text, const FilterField *fields, size_t count);
 /* act.c */
 const char *verb_word(Verb verb);
+Verb verb_undo(Verb verb); /* itself when nothing undoes it */
+/* A whole word of `text`: "eng-1" is not in "eng-10". */
+bool act_names(const char *text, const char *word);
+/* What the box of the model asks for goes into the outbox. */
+unsigned act_send(Model *model, int64_t now_us);
+unsigned box_tick(Model *model, int64_t now_us);
+unsigned box_observe(Model *model, const Snapshot *snap, int64_t now_us);
 unsigned act_begin(Model *model, const Snapshot *snap, Verb verb, bool all, int64_t now_us);
 unsigned act_part(Model *model, const Snapshot *snap, const char *part, int64_t now_us);
 /* The steps that ways to begin share: why none may act now (NULL: one may); the words of a
@@ -360,9 +367,15 @@ bool model_acked(const Model *model, const Snapshot *snap, int64_t incident);
 unsigned moments_open(Model *model, int64_t now_us);
 bool input_key(InputLine *line, int key); /* true when the line took it */
 unsigned typing_key(Model *model, const Snapshot *snap, int key, int64_t now_us);
+/* command.c */
 const char *command_completion(const Model *model, const char *typed, int n, char *buffer,
                                size_t size);
 unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_us);
+/* The line of `mode` opens with `text` in it. */
+unsigned typing_start(Model *model, Mode mode, const char *text);
+/* travel.c: the keys of group G_TIME */
+unsigned travel_run(Model *model, const Snapshot *snap, Action action, int64_t now_us);
+unsigned travel_freeze(Model *model, int64_t now_us);
 /* keys.c */
 unsigned model_shell(Model *model, int index);
 unsigned model_view(Model *model, const Snapshot *snap, int view, int64_t now_us);
