@@ -1,7 +1,7 @@
 #include "core/policy/delta.h"
 
-#include "core/base/hash.h"
 #include "core/base/mem.h"
+#include "core/policy/delta_sum.h"
 #include "core/policy/delta_xor.h"
 
 #include <endian.h>
@@ -11,8 +11,7 @@
 #include <zstd.h>
 
 enum {
-    BLOCK = 64, ADLER_RUN = 5552, ADLER_MOD = 65521,
-    ZSTD_LEVEL = 1
+    BLOCK = 64, ZSTD_LEVEL = 1
 };
 
 static const char *const encoding_names[] = {"xor", "overwrite"};
@@ -45,36 +44,6 @@ Err delta_sum_parse(const char *name, DeltaSum *out, Fault *fault)
                          "checksum format \"%.32s\" is not supported", name);
     }
     return ERR_OK;
-}
-
-static uint32_t adler32(const unsigned char *p, size_t n)
-{
-    uint32_t a = 1;
-    uint32_t b = 0;
-    while (n > 0) {
-        size_t run = n < ADLER_RUN ? n : ADLER_RUN;
-        for (size_t i = 0; i < run; i++) {
-            a += p[i];
-            b += a;
-        }
-        a %= ADLER_MOD;
-        b %= ADLER_MOD;
-        p += run;
-        n -= run;
-    }
-    return b << 16 | a;
-}
-
-void delta_sum(DeltaSum kind, const void *bytes, size_t n, char out[DELTA_SUM_TEXT])
-{
-    if (kind == DELTA_SUM_ADLER32) {
-        snprintf(out, DELTA_SUM_TEXT, "%08x", adler32(bytes, n));
-        return;
-    }
-    Hasher *hasher = hasher_new();
-    hasher_add(hasher, bytes, n);
-    hasher_text(hasher, out);
-    hasher_free(hasher);
 }
 
 /* ---- encoding ----------------------------------------------------------------------------- */
@@ -110,10 +79,10 @@ static void spot_word(Spots *spots, uint64_t differs, size_t at, const unsigned 
     }
 }
 
-/* One pass at memory speed: eight words at a time, bytes only where a word differs. */
-static bool find_spots(const unsigned char *a, const unsigned char *b, size_t n, Spots *spots)
+/* Of bytes i to n, at memory speed: eight words at a time, bytes only where a word differs. */
+static bool find_spots(const unsigned char *a, const unsigned char *b, size_t i, size_t n,
+                       Spots *spots)
 {
-    size_t i = 0;
     for (; i + BLOCK <= n; i += BLOCK) {
         uint64_t x[BLOCK / 8];
         uint64_t y[BLOCK / 8];
@@ -173,8 +142,26 @@ static Err pack(const void *payload, size_t n, void **frame, size_t *frame_n, Fa
     return ERR_OK;
 }
 
+/* Comparing and summing, block by block. */
+static bool find_all(const unsigned char *a, const unsigned char *b, size_t n, Spots *spots,
+                     DeltaSummer *summer)
+{
+    size_t summed = 0;
+    for (size_t at = 0; at < n; at += DELTA_BLOCK) {
+        const size_t size = n - at < DELTA_BLOCK ? n - at : DELTA_BLOCK;
+        if (!find_spots(a, b, at, at + size, spots)) {
+            return false;
+        }
+        if (spots->count > 0) {
+            delta_summer_add(summer, b + summed, at + size - summed);
+            summed = at + size;
+        }
+    }
+    return true;
+}
+
 static Err encode_overwrite(const unsigned char *a, const unsigned char *b, size_t n,
-                            void **frame, size_t *frame_n, uint64_t *changed, Fault *fault)
+                            DeltaSummer *summer, DeltaFrame *frame, Fault *fault)
 {
     Spots spots = {0};
     Err err = ERR_OK;
@@ -183,10 +170,10 @@ static Err encode_overwrite(const unsigned char *a, const unsigned char *b, size
         return fault_set(fault, ERR_LIMIT, "use the xor encoding",
                          "a tensor of %zu bytes is too large for the overwrite encoding", n);
     }
-    bool found = find_spots(a, b, n, &spots);
+    bool found = find_all(a, b, n, &spots, summer);
     size_t payload_n = 4 + 5 * spots.count;
     payload = found ? malloc(payload_n) : NULL;
-    *changed = spots.count;
+    frame->changed = spots.count;
     if (!payload) {
         err = fault_set(fault, ERR_MEMORY, NULL, "no memory for a delta of %zu bytes", n);
     } else if (spots.count > 0) {
@@ -195,7 +182,7 @@ static Err encode_overwrite(const unsigned char *a, const unsigned char *b, size
             write_u32(payload + 4 + 4 * i, spots.at[i]);
         }
         memcpy(payload + 4 + 4 * spots.count, spots.value, spots.count);
-        err = pack(payload, payload_n, frame, frame_n, fault);
+        err = pack(payload, payload_n, &frame->bytes, &frame->n, fault);
     }
     free(payload);
     free(spots.at);
@@ -204,14 +191,17 @@ static Err encode_overwrite(const unsigned char *a, const unsigned char *b, size
 }
 
 Err delta_encode(DeltaEncoding encoding, const void *old_bytes, const void *new_bytes, size_t n,
-                 void **frame, size_t *frame_n, uint64_t *changed, Fault *fault)
+                 DeltaSum kind, DeltaFrame *frame, Fault *fault)
 {
-    *frame = NULL;
-    *frame_n = 0;
-    if (encoding == DELTA_OVERWRITE) {
-        return encode_overwrite(old_bytes, new_bytes, n, frame, frame_n, changed, fault);
+    DeltaSummer summer;
+    *frame = (DeltaFrame){0};
+    if (encoding == DELTA_XOR) {
+        return delta_xor_encode(old_bytes, new_bytes, n, kind, frame, fault);
     }
-    return delta_xor_encode(old_bytes, new_bytes, n, frame, frame_n, changed, fault);
+    delta_summer_begin(&summer, kind);
+    Err err = encode_overwrite(old_bytes, new_bytes, n, &summer, frame, fault);
+    delta_summer_end(&summer, frame->bytes ? frame->sum : NULL);
+    return err;
 }
 
 /* ---- applying ----------------------------------------------------------------------------- */
@@ -244,7 +234,7 @@ static Err overwrite(const unsigned char *payload, size_t payload_n, unsigned ch
 }
 
 Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void *bytes, size_t n,
-                Fault *fault)
+                DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault)
 {
     unsigned long long size = ZSTD_getFrameContentSize(frame, frame_n);
     uint64_t most = encoding == DELTA_XOR ? n : 4 + 5 * (uint64_t)n;
@@ -255,7 +245,7 @@ Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void 
         return bad_frame(fault, "it is for a tensor of another length");
     }
     if (encoding == DELTA_XOR) {
-        return delta_xor_apply(frame, frame_n, bytes, n, fault);
+        return delta_xor_apply(frame, frame_n, bytes, n, kind, sum, fault);
     }
     unsigned char *payload = malloc(size ? size : 1);
     if (!payload) {
@@ -267,6 +257,9 @@ Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void 
         err = bad_frame(fault, "zstd cannot read it");
     } else {
         err = overwrite(payload, got, bytes, n, fault);
+    }
+    if (err == ERR_OK) {
+        delta_sum(kind, bytes, n, sum);
     }
     free(payload);
     return err;

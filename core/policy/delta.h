@@ -26,14 +26,21 @@ Err delta_encoding_parse(const char *name, DeltaEncoding *out, Fault *fault);
 Err delta_sum_parse(const char *name, DeltaSum *out, Fault *fault);
 void delta_sum(DeltaSum kind, const void *bytes, size_t n, char out[DELTA_SUM_TEXT]);
 
-/* One tensor's frame; *frame is malloc'ed, NULL (and *frame_n 0) when nothing changed. *changed:
- * bytes that differ. Overwrite needs n < 4 GiB (ERR_LIMIT). */
+typedef struct DeltaFrame { /* what leads from one tensor's bytes to others */
+    void *bytes; /* malloc'ed; NULL when nothing changed, and then there is no sum */
+    size_t n;
+    uint64_t changed; /* bytes that differ */
+    char sum[DELTA_SUM_TEXT]; /* of the new bytes */
+} DeltaFrame;
+
+/* Every byte is brought from memory once, for comparing and summing both. Overwrite needs n <
+ * 4 GiB (ERR_LIMIT). */
 Err delta_encode(DeltaEncoding encoding, const void *old_bytes, const void *new_bytes, size_t n,
-                 void **frame, size_t *frame_n, uint64_t *changed, Fault *fault);
-/* Patches `bytes` in place. ERR_FORMAT: not such a frame, or of another length; `bytes` may then
- * be partly changed, so callers patch a copy. */
+                 DeltaSum kind, DeltaFrame *frame, Fault *fault);
+/* Patches `bytes` in place; `sum` becomes that of the result. ERR_FORMAT: not such a frame, or of
+ * another length; `bytes` may then be partly changed, so callers patch a copy. */
 Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void *bytes, size_t n,
-                Fault *fault);
+                DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault);
 
 /* Digests of the two checkpoints (model/digest.h), for readers of rolltop's: with base_digest a
  * puller proves its copy before it patches it. NULL: left out. slime's readers skip them. */

@@ -39,13 +39,10 @@ static bool same_kind(const StTensor *a, const StTensor *b)
 }
 
 static Err encode_tensor(const StTensor *old, const StTensor *now, DeltaEncoding encoding,
-                         DeltaSum kind, StWriteTensor *out, char sum[DELTA_SUM_TEXT],
-                         uint64_t *changed, Fault *fault)
+                         DeltaSum kind, DeltaFrame *frame, Fault *fault)
 {
     void *before = malloc(now->bytes + 1);
     void *after = malloc(now->bytes + 1);
-    void *frame = NULL;
-    size_t frame_n = 0;
     Err err = ERR_OK;
     if (!before || !after) {
         err = fault_set(fault, ERR_MEMORY, NULL, "no memory for tensor %s, %zu bytes", now->name,
@@ -54,13 +51,8 @@ static Err encode_tensor(const StTensor *old, const StTensor *now, DeltaEncoding
                st_read_bytes(now, 0, now->bytes, after) != ERR_OK) {
         err = fault_set(fault, ERR_IO, NULL, "tensor %s cannot be read", now->name);
     } else {
-        err = delta_encode(encoding, before, after, now->bytes, &frame, &frame_n, changed, fault);
+        err = delta_encode(encoding, before, after, now->bytes, kind, frame, fault);
     }
-    if (err == ERR_OK && frame) {
-        delta_sum(kind, after, now->bytes, sum);
-    }
-    *out = (StWriteTensor){.name = now->name, .dtype = ST_U8, .rank = 1,
-                           .shape = {(int64_t)frame_n}, .data = frame};
     free(before);
     free(after);
     return err;
@@ -77,23 +69,23 @@ static Err collect(const StSet *before, const StSet *after, DeltaEncoding encodi
                              "tensor %s is missing in the base, or has another shape or type",
                              now->name);
         }
-        StWriteTensor change;
-        char text[DELTA_SUM_TEXT];
-        uint64_t changed = 0;
-        Err err = encode_tensor(old, now, encoding, sum, &change, text, &changed, fault);
+        DeltaFrame frame = {0};
+        Err err = encode_tensor(old, now, encoding, sum, &frame, fault);
         if (err != ERR_OK) {
             return err;
         }
         stats->tensors++;
         stats->bytes += now->bytes;
-        stats->changed_bytes += changed;
-        if (change.data) {
+        stats->changed_bytes += frame.changed;
+        if (frame.bytes) {
             size_t at = changes->count++;
-            changes->tensors[at] = change;
+            changes->tensors[at] = (StWriteTensor){.name = now->name, .dtype = ST_U8, .rank = 1,
+                                                   .shape = {(int64_t)frame.n},
+                                                   .data = frame.bytes};
             changes->metadata[2 * at] = now->name;
-            changes->metadata[2 * at + 1] = xstrdup(text);
+            changes->metadata[2 * at + 1] = xstrdup(frame.sum);
             stats->changed_tensors++;
-            stats->wire_bytes += (uint64_t)change.shape[0];
+            stats->wire_bytes += frame.n;
         }
     }
     return ERR_OK;

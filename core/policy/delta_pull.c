@@ -168,8 +168,7 @@ static Err patch_tensor(const StTensor *change, const DeltaIndex *index, unsigne
         return fault_set(fault, ERR_IO, NULL, "the delta of tensor %s cannot be read",
                          change->name);
     }
-    Err err = delta_apply(index->encoding, frame, change->bytes, bytes, n, fault);
-    delta_sum(index->sum, bytes, n, sum);
+    Err err = delta_apply(index->encoding, frame, change->bytes, bytes, n, index->sum, sum, fault);
     free(frame);
     return err;
 }

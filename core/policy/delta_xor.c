@@ -13,18 +13,22 @@
 #define ZSTD_STATIC_LINKING_ONLY
 #include "core/policy/delta_xor.h"
 
+#include "core/policy/delta_sum.h"
+
 #include <endian.h>
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zstd.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 enum {
     LINE = 64, AHEAD = 4096,
-    FRAME_BLOCK = 1 << 17, WINDOW_LOG = 17, /* the largest block of the format */
+    FRAME_BLOCK = DELTA_BLOCK, WINDOW_LOG = 17, /* the largest block of the format */
+    WINDOW_MOST = 1 << 27, /* of frames that others wrote: as zstd's own readers have it */
     PIECE = 8 * FRAME_BLOCK,
-    THREADS = 2, THREAD_BYTES = 8 * PIECE, /* from there on a second thread takes half */
     HEADER = 14, /* magic, descriptor, window, eight bytes of size */
     RUN_MIN = 12,      /* fewer zeros cost less as literals */
     DENSE = 24,        /* bytes a sequence on average below which zstd searches itself */
@@ -32,24 +36,29 @@ enum {
     DENSE_LEVEL = -3   /* any frame is valid */
 };
 
-typedef uint64_t Lane __attribute__((vector_size(16)));
-enum { LANES = LINE / 16 };
-
-static inline void xor_line(Lane out[LANES], const unsigned char *a, const unsigned char *b)
+/* A bit for each byte of a line, the first one lowest: set where a and b differ. */
+static inline uint64_t line_differs(const unsigned char *a, const unsigned char *b)
 {
-    Lane x[LANES];
-    Lane y[LANES];
-    memcpy(x, a, LINE);
-    memcpy(y, b, LINE);
-    for (int i = 0; i < LANES; i++) {
-        out[i] = x[i] ^ y[i];
+    uint64_t same = 0;
+#ifdef __SSE2__
+    for (int i = 0; i < LINE / 16; i++) {
+        const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(a + 16 * i));
+        const __m128i y = _mm_loadu_si128((const __m128i *)(const void *)(b + 16 * i));
+        same |= (uint64_t)(unsigned)_mm_movemask_epi8(_mm_cmpeq_epi8(x, y)) << (16 * i);
     }
+#else
+    for (int i = 0; i < LINE; i++) {
+        same |= (uint64_t)(a[i] == b[i]) << i;
+    }
+#endif
+    return ~same;
 }
 
-static inline bool lanes_zero(const Lane x[LANES])
+static void xor_bytes(unsigned char *out, const unsigned char *a, const unsigned char *b, size_t n)
 {
-    Lane any = (x[0] | x[1]) | (x[2] | x[3]);
-    return (any[0] | any[1]) == 0;
+    for (size_t i = 0; i < n; i++) {
+        out[i] = a[i] ^ b[i];
+    }
 }
 
 typedef struct Runs { /* the sequences of one piece */
@@ -73,61 +82,53 @@ static void put_run(Runs *runs, size_t literals, size_t match)
 }
 
 /* Zeros from runs->last to `to`: one of them is a literal, the others repeat it. */
-static void skip_zeros(Runs *runs, size_t to)
+static inline void skip_zeros(Runs *runs, unsigned char *payload, size_t to)
 {
     if (to - runs->last >= RUN_MIN) {
+        payload[runs->last] = 0;
         put_run(runs, runs->last + 1 - runs->from, to - runs->last - 1);
         runs->from = to;
     }
 }
 
-static void word_runs(Runs *runs, uint64_t differs, size_t at)
+static inline void line_runs(Runs *runs, unsigned char *payload, uint64_t differs, size_t at)
 {
-    while (differs != 0) {
-        size_t byte = at + (size_t)__builtin_ctzll(differs) / 8;
-        skip_zeros(runs, byte);
+    runs->changed += (uint64_t)__builtin_popcountll(differs);
+    for (; differs != 0; differs &= differs - 1) {
+        const size_t byte = at + (size_t)__builtin_ctzll(differs);
+        skip_zeros(runs, payload, byte);
         runs->last = byte + 1;
-        runs->changed++;
-        differs &= ~(UINT64_C(0xff) << (8 * (byte - at)));
     }
 }
 
-static void line_runs(Runs *runs, const unsigned char *a, const unsigned char *b,
-                      unsigned char *payload, size_t at)
-{
-    Lane x[LANES];
-    uint64_t words[LINE / 8];
-    xor_line(x, a + at, b + at);
-    if (lanes_zero(x)) {
-        return;
-    }
-    memcpy(words, x, LINE);
-    memcpy(payload + at, x, LINE);
-    for (int w = 0; w < LINE / 8; w++) {
-        word_runs(runs, le64toh(words[w]), at + (size_t)w * 8);
-    }
-}
-
-/* One block: its sequences and the delimiter with the literals that are left. `payload` is zero
- * where nothing differs. */
+/* One block: its sequences and the delimiter with the literals that are left. Of the payload only
+ * lines in which something differs are written, and those zeros elsewhere that are literals: zstd
+ * looks at no other byte. */
 static void block_runs(Runs *runs, const unsigned char *a, const unsigned char *b,
                        unsigned char *payload, size_t at, size_t end)
 {
     runs->from = runs->last = at;
     for (; at + LINE <= end && !runs->dense; at += LINE) {
-        line_runs(runs, a, b, payload, at);
+        const uint64_t differs = line_differs(a + at, b + at);
+        if (differs) {
+            xor_bytes(payload + at, a + at, b + at, LINE);
+            line_runs(runs, payload, differs, at);
+        }
     }
+    xor_bytes(payload + at, a + at, b + at, end - at);
     for (; at < end; at++) {
-        payload[at] = a[at] ^ b[at];
-        word_runs(runs, payload[at], at);
+        line_runs(runs, payload, payload[at] != 0, at);
     }
-    skip_zeros(runs, end);
+    skip_zeros(runs, payload, end);
+    if (end > runs->last && runs->from <= runs->last) {
+        memset(payload + runs->last, 0, end - runs->last);
+    }
     put_run(runs, end - runs->from, 0);
 }
 
 typedef struct Coder {
     Runs runs;
-    unsigned char payload[PIECE]; /* zero between pieces */
+    unsigned char payload[PIECE];
     ZSTD_CCtx *zstd;
     unsigned char *frame;
     size_t used, capacity, last_block; /* last_block: where the newest block's header is */
@@ -135,10 +136,12 @@ typedef struct Coder {
 
 static bool coder_open(Coder *coder)
 {
+    coder->runs.changed = 0;
+    coder->runs.dense = false;
     coder->zstd = ZSTD_createCCtx();
     coder->capacity = HEADER + 2 * ZSTD_compressBound(PIECE);
     coder->frame = malloc(coder->capacity);
-    coder->used = HEADER; /* room for it; all but the first leave it out */
+    coder->used = HEADER;
     if (!coder->zstd || !coder->frame) {
         return false;
     }
@@ -194,191 +197,190 @@ static bool code_piece(Coder *coder, size_t n)
         return false;
     }
     memmove(at, at + head, written - head);
-    memset(coder->payload, 0, n);
     coder->used += written - head;
     return join_blocks(coder, coder->used - (written - head), coder->used);
 }
 
 /* The whole payload by zstd's own search. */
-static Err whole(const unsigned char *a, const unsigned char *b, size_t n, void **frame,
-                 size_t *frame_n, uint64_t *changed, Fault *fault)
+static Err whole(const unsigned char *a, const unsigned char *b, size_t n, DeltaSum kind,
+                 DeltaFrame *frame, Fault *fault)
 {
     size_t bound = ZSTD_compressBound(n);
     unsigned char *payload = malloc(n + 1);
     void *out = payload ? malloc(bound) : NULL;
     Err err = out ? ERR_OK
                   : fault_set(fault, ERR_MEMORY, NULL, "no memory for a delta of %zu bytes", n);
-    *changed = 0;
+    frame->changed = 0;
     for (size_t i = 0; i < n && out; i++) {
         payload[i] = a[i] ^ b[i];
-        *changed += a[i] != b[i];
+        frame->changed += a[i] != b[i];
     }
     size_t written = out ? ZSTD_compress(out, bound, payload, n, DENSE_LEVEL) : 0;
     if (ZSTD_isError(written)) {
         err = fault_set(fault, ERR_FORMAT, NULL, "zstd: %s", ZSTD_getErrorName(written));
     }
-    bool kept = err == ERR_OK && *changed > 0;
-    *frame = kept ? out : NULL;
-    *frame_n = kept ? written : 0;
-    if (!kept) {
-        free(out);
+    if (err == ERR_OK && frame->changed > 0) {
+        delta_sum(kind, b, n, frame->sum);
+        frame->bytes = out;
+        frame->n = written;
+        out = NULL;
     }
+    free(out);
     free(payload);
     return err;
 }
 
-typedef struct Part { /* what one thread codes */
-    Coder coder;
-    const unsigned char *a, *b;
-    size_t n;
-    bool coded;
-} Part;
-
-static void *code_part(void *arg)
+/* Codes all of it, block by block: what is compared is summed while it is in the cache. The sum
+ * begins with the first change, since most tensors may have none. */
+static bool code_all(Coder *coder, const unsigned char *a, const unsigned char *b, size_t n,
+                     DeltaSummer *summer)
 {
-    Part *part = arg;
-    Coder *coder = &part->coder;
     Runs *runs = &coder->runs;
-    part->coded = coder_open(coder);
-    for (size_t at = 0; at < part->n && part->coded; at += PIECE) {
-        size_t size = part->n - at < PIECE ? part->n - at : PIECE;
+    bool coded = coder_open(coder);
+    size_t summed = 0;
+    for (size_t at = 0; at < n && coded; at += PIECE) {
+        const size_t size = n - at < PIECE ? n - at : PIECE;
         runs->count = 0;
         for (size_t from = 0; from < size && !runs->dense; from += FRAME_BLOCK) {
-            size_t end = size - from < FRAME_BLOCK ? size : from + FRAME_BLOCK;
-            block_runs(runs, part->a + at, part->b + at, coder->payload, from, end);
+            const size_t end = size - from < FRAME_BLOCK ? size : from + FRAME_BLOCK;
+            block_runs(runs, a + at, b + at, coder->payload, from, end);
+            if (runs->changed > 0) {
+                delta_summer_add(summer, b + summed, at + end - summed);
+                summed = at + end;
+            }
         }
-        part->coded = !runs->dense && code_piece(coder, size);
-    }
-    return NULL;
-}
-
-/* All parts, at once where there are several. */
-static bool code_parts(Part *parts, int count)
-{
-    pthread_t threads[THREADS];
-    bool started[THREADS] = {false};
-    for (int i = 1; i < count; i++) {
-        started[i] = pthread_create(&threads[i], NULL, code_part, &parts[i]) == 0;
-    }
-    for (int i = 0; i < count; i++) {
-        if (!started[i]) {
-            (void)code_part(&parts[i]);
-        }
-    }
-    bool coded = true;
-    for (int i = 0; i < count; i++) {
-        if (started[i]) {
-            (void)pthread_join(threads[i], NULL);
-        }
-        coded = coded && parts[i].coded;
+        coded = !runs->dense && code_piece(coder, size);
     }
     return coded;
 }
 
-/* The parts' blocks behind one header; NULL: no memory. */
-static unsigned char *join_parts(Part *parts, int count, size_t n, size_t *frame_n)
+Err delta_xor_encode(const unsigned char *a, const unsigned char *b, size_t n, DeltaSum kind,
+                     DeltaFrame *frame, Fault *fault)
 {
-    size_t total = HEADER;
-    for (int i = 0; i < count; i++) {
-        total += parts[i].coder.used - HEADER;
+    Coder *coder = malloc(sizeof *coder);
+    DeltaSummer summer;
+    *frame = (DeltaFrame){0};
+    if (!coder) {
+        return fault_set(fault, ERR_MEMORY, NULL, "no memory for a delta of %zu bytes", n);
     }
-    unsigned char *frame = malloc(total);
-    Coder *last = &parts[count - 1].coder;
-    last->frame[last->last_block] |= 1;
-    size_t at = HEADER;
-    for (int i = 0; i < count && frame; i++) {
-        const Coder *coder = &parts[i].coder;
-        memcpy(frame + at, coder->frame + HEADER, coder->used - HEADER);
-        at += coder->used - HEADER;
-    }
-    if (frame) {
-        write_header(frame, n);
-    }
-    *frame_n = frame ? total : 0;
-    return frame;
-}
-
-Err delta_xor_encode(const unsigned char *a, const unsigned char *b, size_t n, void **frame,
-                     size_t *frame_n, uint64_t *changed, Fault *fault)
-{
-    int count = n >= THREAD_BYTES ? THREADS : 1;
-    Part *parts = calloc((size_t)count, sizeof *parts);
-    size_t half = count > 1 ? (n / 2 + PIECE - 1) / PIECE * PIECE : n;
-    for (int i = 0; i < count && parts; i++) {
-        size_t from = (size_t)i * half;
-        parts[i].a = a + from;
-        parts[i].b = b + from;
-        parts[i].n = i + 1 < count ? half : n - from;
-    }
-    bool coded = parts && code_parts(parts, count);
+    delta_summer_begin(&summer, kind);
+    coder->zstd = NULL;
+    coder->frame = NULL;
+    const bool coded = code_all(coder, a, b, n, &summer);
     Err err = ERR_OK;
-    *frame = NULL;
-    *frame_n = 0;
-    *changed = 0;
-    for (int i = 0; i < count && coded; i++) {
-        *changed += parts[i].coder.runs.changed;
-    }
-    if (coded && *changed > 0) {
-        *frame = join_parts(parts, count, n, frame_n);
-        coded = *frame != NULL;
-    }
     if (!coded) {
-        err = whole(a, b, n, frame, frame_n, changed, fault);
+        err = whole(a, b, n, kind, frame, fault);
+    } else if (coder->runs.changed > 0) {
+        unsigned char *fitting = realloc(coder->frame, coder->used);
+        frame->bytes = fitting ? fitting : coder->frame;
+        frame->n = coder->used;
+        frame->changed = coder->runs.changed;
+        write_header(frame->bytes, n);
+        ((unsigned char *)frame->bytes)[coder->last_block] |= 1;
+        coder->frame = NULL;
     }
-    for (int i = 0; i < count && parts; i++) {
-        ZSTD_freeCCtx(parts[i].coder.zstd);
-        free(parts[i].coder.frame);
-    }
-    free(parts);
+    delta_summer_end(&summer, coded && frame->bytes ? frame->sum : NULL);
+    ZSTD_freeCCtx(coder->zstd);
+    free(coder->frame);
+    free(coder);
     return err;
 }
 
 /* ---- applying ----------------------------------------------------------------------------- */
 
+static const unsigned char zero_line[LINE];
+
 static void xor_into(unsigned char *bytes, const unsigned char *payload, size_t n)
 {
     size_t i = 0;
     for (; i + LINE <= n; i += LINE) {
-        Lane x[LANES];
         __builtin_prefetch(bytes + i + AHEAD, 1); /* lines that are skipped hide the stream */
-        memcpy(x, payload + i, LINE);
-        if (!lanes_zero(x)) {
-            xor_line(x, payload + i, bytes + i);
-            memcpy(bytes + i, x, LINE);
+        if (line_differs(payload + i, zero_line)) {
+            xor_bytes(bytes + i, bytes + i, payload + i, LINE);
         }
     }
-    for (; i < n; i++) {
-        bytes[i] ^= payload[i];
+    xor_bytes(bytes + i, bytes + i, payload + i, n - i);
+}
+
+typedef struct Decoder { /* blocks are read into a ring of the window and one block */
+    ZSTD_DCtx *zstd;
+    unsigned char *ring;
+    size_t size, at, block;
+} Decoder;
+
+static Err damaged(Fault *fault, const char *words)
+{
+    return fault_set(fault, ERR_FORMAT, "publish the version again", "the delta is damaged: %s",
+                     words);
+}
+
+static Err decoder_open(Decoder *decoder, const void *frame, size_t frame_n, size_t n,
+                        Fault *fault)
+{
+    ZSTD_frameHeader header;
+    *decoder = (Decoder){0};
+    if (ZSTD_getFrameHeader(&header, frame, frame_n) != 0 || header.frameType != ZSTD_frame
+        || header.frameContentSize != n || header.windowSize > WINDOW_MOST) {
+        return damaged(fault, "its header is not that of a frame of this tensor");
     }
+    decoder->block = header.blockSizeMax;
+    decoder->size = ZSTD_decodingBufferSize_min(header.windowSize, n);
+    decoder->zstd = ZSTD_createDCtx();
+    decoder->ring = ZSTD_isError(decoder->size) ? NULL : malloc(decoder->size);
+    if (!decoder->zstd || !decoder->ring || ZSTD_isError(ZSTD_decompressBegin(decoder->zstd))) {
+        return fault_set(fault, ERR_MEMORY, NULL, "no memory to apply a delta");
+    }
+    return ERR_OK;
+}
+
+/* The next part of the frame; *out may come out empty. False: it is damaged. */
+static bool decoder_next(Decoder *decoder, const unsigned char *part, size_t part_n,
+                         const unsigned char **out, size_t *out_n)
+{
+    if (decoder->at + decoder->block > decoder->size) { /* as ZSTD_decodingBufferSize_min has it */
+        decoder->at = 0;
+    }
+    *out = decoder->ring + decoder->at;
+    *out_n = ZSTD_decompressContinue(decoder->zstd, decoder->ring + decoder->at,
+                                     decoder->size - decoder->at, part, part_n);
+    if (ZSTD_isError(*out_n)) {
+        return false;
+    }
+    decoder->at += *out_n;
+    return true;
 }
 
 Err delta_xor_apply(const void *frame, size_t frame_n, unsigned char *bytes, size_t n,
-                    Fault *fault)
+                    DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault)
 {
-    ZSTD_DCtx *zstd = ZSTD_createDCtx();
-    unsigned char *chunk = malloc(FRAME_BLOCK);
-    ZSTD_inBuffer in = {frame, frame_n, 0};
+    Decoder decoder;
+    DeltaSummer summer;
+    const unsigned char *part = frame;
     size_t at = 0;
-    size_t left = 1;
-    Err err = zstd && chunk ? ERR_OK
-                            : fault_set(fault, ERR_MEMORY, NULL, "no memory to apply a delta");
-    while (err == ERR_OK && left != 0) { /* one block at a time: it stays in the cache */
-        ZSTD_outBuffer out = {chunk, FRAME_BLOCK, 0};
-        left = ZSTD_decompressStream(zstd, &out, &in);
-        bool stuck = left != 0 && out.pos == 0 && in.pos == in.size;
-        if (ZSTD_isError(left) || stuck || out.pos > n - at) {
-            err = fault_set(fault, ERR_FORMAT, "publish the version again",
-                            "the delta is damaged: zstd cannot read it");
+    size_t left = frame_n;
+    delta_summer_begin(&summer, kind);
+    Err err = decoder_open(&decoder, frame, frame_n, n, fault);
+    size_t wanted = err == ERR_OK ? ZSTD_nextSrcSizeToDecompress(decoder.zstd) : 0;
+    while (err == ERR_OK && wanted > 0) {
+        const unsigned char *out = NULL;
+        size_t out_n = 0;
+        if (wanted > left || !decoder_next(&decoder, part, wanted, &out, &out_n)
+            || out_n > n - at) {
+            err = damaged(fault, "zstd cannot read it");
             break;
         }
-        xor_into(bytes + at, chunk, out.pos);
-        at += out.pos;
+        xor_into(bytes + at, out, out_n);
+        delta_summer_add(&summer, bytes + at, out_n);
+        at += out_n;
+        part += wanted;
+        left -= wanted;
+        wanted = ZSTD_nextSrcSizeToDecompress(decoder.zstd);
     }
-    if (err == ERR_OK && (at != n || in.pos != in.size)) {
-        err = fault_set(fault, ERR_FORMAT, "publish the version again",
-                        "the delta is damaged: it ends early, or more follows");
+    if (err == ERR_OK && (at != n || left != 0)) {
+        err = damaged(fault, "it ends early, or more follows");
     }
-    free(chunk);
-    ZSTD_freeDCtx(zstd);
+    delta_summer_end(&summer, err == ERR_OK ? sum : NULL);
+    free(decoder.ring);
+    ZSTD_freeDCtx(decoder.zstd);
     return err;
 }

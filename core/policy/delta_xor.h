@@ -3,17 +3,14 @@
 #ifndef ROLLTOP_POLICY_DELTA_XOR_H
 #define ROLLTOP_POLICY_DELTA_XOR_H
 
-#include "core/base/err.h"
+#include "core/policy/delta.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-/* As delta_encode. *frame is malloc'ed, NULL when nothing changed. */
-Err delta_xor_encode(const unsigned char *a, const unsigned char *b, size_t n, void **frame,
-                     size_t *frame_n, uint64_t *changed, Fault *fault);
-/* The frame must state n as its size. ERR_FORMAT: `bytes` may be partly changed. Bytes that do
- * not change are read and not written: a mapped file's pages stay clean. */
+/* As delta_encode. */
+Err delta_xor_encode(const unsigned char *a, const unsigned char *b, size_t n, DeltaSum kind,
+                     DeltaFrame *frame, Fault *fault);
+/* As delta_apply. The frame must state n as its size. ERR_FORMAT: `bytes` may be partly changed.
+ * Bytes that do not change are read and not written: a mapped file's pages stay clean. */
 Err delta_xor_apply(const void *frame, size_t frame_n, unsigned char *bytes, size_t n,
-                    Fault *fault);
+                    DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault);
 
 #endif

@@ -45,25 +45,25 @@ static void row(DeltaEncoding encoding, bool bf16, size_t n)
     uint64_t changed = 0;
     fill(before, after, n, bf16);
     for (int turn = 0; turn < TURNS; turn++) {
-        char sums[2][DELTA_SUM_TEXT];
-        void *frame = NULL;
+        DeltaFrame frame;
+        char sum[DELTA_SUM_TEXT];
         int64_t t = clock_mono_us();
-        (void)delta_encode(encoding, before, after, n, &frame, &frame_n, &changed, NULL);
-        delta_sum(DELTA_SUM_XXH3_128, after, n, sums[0]);
+        (void)delta_encode(encoding, before, after, n, DELTA_SUM_XXH3_128, &frame, NULL);
         encode = seconds(t) < encode ? seconds(t) : encode;
         memcpy(copy, before, n);
         t = clock_mono_us();
-        (void)delta_apply(encoding, frame, frame_n, copy, n, NULL);
-        delta_sum(DELTA_SUM_XXH3_128, copy, n, sums[1]);
+        (void)delta_apply(encoding, frame.bytes, frame.n, copy, n, DELTA_SUM_XXH3_128, sum, NULL);
         apply = seconds(t) < apply ? seconds(t) : apply;
-        if (strcmp(sums[0], sums[1]) != 0) {
+        if (strcmp(frame.sum, sum) != 0) {
             fputs("the delta does not lead to the new tensor\n", stderr);
             exit(1);
         }
         t = clock_mono_us();
         packed_n = ZSTD_compress(packed, bound, after, n, 1);
         zstd = seconds(t) < zstd ? seconds(t) : zstd;
-        free(frame);
+        frame_n = frame.n;
+        changed = frame.changed;
+        free(frame.bytes);
     }
     printf("delta %-9s %s %zu MiB, %.2f %% of bytes changed: encode %.3f s + apply %.3f s, wire "
            "%.2f %%; zstd -1 %.3f s, %.1f %%; %.1fx faster\n", delta_encoding_name(encoding),

@@ -58,29 +58,34 @@ static void check_vector(const cJSON *item)
     static const char *const frames[] = {"xor_zstd_hex", "overwrite_zstd_hex"};
     bool emitted = json_bool(item, "emitted", true);
     for (int e = DELTA_XOR; e <= DELTA_OVERWRITE; e++) {
-        void *frame = NULL;
-        size_t n = 0;
-        uint64_t changed = 0;
-        CHECK(delta_encode((DeltaEncoding)e, before.p, after.p, after.n, &frame, &n, &changed,
-                           NULL) == ERR_OK);
-        CHECK_I64(changed, json_i64(item, "changed_bytes", -1));
-        CHECK((frame != NULL) == emitted);
+        DeltaFrame frame;
+        char sum[DELTA_SUM_TEXT];
+        CHECK(delta_encode((DeltaEncoding)e, before.p, after.p, after.n, DELTA_SUM_XXH3_128,
+                           &frame, NULL) == ERR_OK);
+        CHECK_I64(frame.changed, json_i64(item, "changed_bytes", -1));
+        CHECK((frame.bytes != NULL) == emitted);
+        const char *wanted = json_string(json_get(item, "checksum_of_new"), "xxh3-128", "");
         const char *theirs = json_string(item, frames[e], NULL);
         unsigned char *copy = xcalloc(before.n + 1, 1);
-        if (frame) { /* ours, applied by us */
+        if (frame.bytes) { /* ours, applied by us */
             memcpy(copy, before.p, before.n);
-            CHECK(delta_apply((DeltaEncoding)e, frame, n, copy, before.n, NULL) == ERR_OK);
+            CHECK(delta_apply((DeltaEncoding)e, frame.bytes, frame.n, copy, before.n,
+                              DELTA_SUM_XXH3_128, sum, NULL) == ERR_OK);
             CHECK(memcmp(copy, after.p, after.n) == 0);
+            CHECK_STR(frame.sum, wanted);
+            CHECK_STR(sum, wanted);
         }
         if (theirs && emitted) { /* theirs, applied by us */
             Bytes their = from_hex(theirs);
             memcpy(copy, before.p, before.n);
-            CHECK(delta_apply((DeltaEncoding)e, their.p, their.n, copy, before.n, NULL) == ERR_OK);
+            CHECK(delta_apply((DeltaEncoding)e, their.p, their.n, copy, before.n,
+                              DELTA_SUM_XXH3_128, sum, NULL) == ERR_OK);
             CHECK(memcmp(copy, after.p, after.n) == 0);
+            CHECK_STR(sum, wanted);
             free(their.p);
         }
         free(copy);
-        free(frame);
+        free(frame.bytes);
     }
     const cJSON *sums = json_get(item, "checksum_of_new");
     char text[DELTA_SUM_TEXT];
@@ -271,27 +276,79 @@ static void test_xor_frames(void)
                               : before[i];
             differ += change;
         }
-        void *frame = NULL;
-        size_t frame_n = 0;
-        uint64_t changed = 99;
-        CHECK_I64(delta_encode(DELTA_XOR, before, after, n, &frame, &frame_n, &changed, NULL),
-                  ERR_OK);
-        CHECK_I64((int64_t)changed, (int64_t)differ);
-        CHECK(!frame == (differ == 0));
-        if (frame) { /* by zstd itself, as slime's reader does it */
-            CHECK_I64((int64_t)ZSTD_getFrameContentSize(frame, frame_n), (int64_t)n);
-            CHECK_I64((int64_t)ZSTD_decompress(copy, n, frame, frame_n), (int64_t)n);
+        DeltaFrame frame;
+        char sum[DELTA_SUM_TEXT];
+        char wanted[DELTA_SUM_TEXT];
+        const DeltaSum kind = turn % 2 ? DELTA_SUM_XXH3_128 : DELTA_SUM_ADLER32;
+        CHECK_I64(delta_encode(DELTA_XOR, before, after, n, kind, &frame, NULL), ERR_OK);
+        CHECK_I64((int64_t)frame.changed, (int64_t)differ);
+        CHECK(!frame.bytes == (differ == 0));
+        if (frame.bytes) { /* by zstd itself, as slime's reader does it */
+            CHECK_I64((int64_t)ZSTD_getFrameContentSize(frame.bytes, frame.n), (int64_t)n);
+            CHECK_I64((int64_t)ZSTD_decompress(copy, n, frame.bytes, frame.n), (int64_t)n);
             bool same = true;
             for (size_t i = 0; i < n && same; i++) {
                 same = copy[i] == (before[i] ^ after[i]);
             }
             CHECK(same);
             memcpy(copy, before, n);
-            CHECK_I64(delta_apply(DELTA_XOR, frame, frame_n, copy, n, NULL), ERR_OK);
+            CHECK_I64(delta_apply(DELTA_XOR, frame.bytes, frame.n, copy, n, kind, sum, NULL),
+                      ERR_OK);
             CHECK(memcmp(copy, after, n) == 0);
+            delta_sum(kind, after, n, wanted);
+            CHECK_STR(sum, wanted);
+            CHECK_STR(frame.sum, wanted);
         }
-        free(frame);
+        free(frame.bytes);
     }
+    free(before);
+}
+
+/* Frames that others made: with windows of megabytes, matches from far behind, with a checksum of
+ * zstd's and without; what is read of them must never depend on where the ring begins anew. */
+static void test_foreign_frames(void)
+{
+    enum { LONG = (6 << 20) + 13, APART = (3 << 20) / 2 + 5 };
+    static const int levels[] = {-5, 1, 3, 9};
+    unsigned char *before = xcalloc(LONG, 4);
+    unsigned char *after = before + LONG;
+    unsigned char *copy = after + LONG;
+    unsigned char *payload = copy + LONG;
+    const size_t bound = ZSTD_compressBound(LONG);
+    unsigned char *frame = xcalloc(bound, 1);
+    Rng rng;
+    rng_seed(&rng, 11);
+    for (size_t i = 0; i < LONG; i++) {
+        const bool fresh = i < APART || rng_below(&rng, 1000) == 0;
+        const bool quiet = rng_below(&rng, 3) > 0;
+        payload[i] = !fresh ? payload[i - APART]
+                     : quiet ? 0 : (unsigned char)rng_below(&rng, 256);
+        before[i] = (unsigned char)rng_below(&rng, 256);
+        after[i] = before[i] ^ payload[i];
+    }
+    char wanted[DELTA_SUM_TEXT];
+    delta_sum(DELTA_SUM_XXH3_128, after, LONG, wanted);
+    for (size_t i = 0; i < 2 * sizeof levels / sizeof *levels; i++) {
+        ZSTD_CCtx *zstd = ZSTD_createCCtx();
+        char sum[DELTA_SUM_TEXT];
+        (void)ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, levels[i / 2]);
+        (void)ZSTD_CCtx_setParameter(zstd, ZSTD_c_checksumFlag, (int)i % 2);
+        const size_t n = ZSTD_compress2(zstd, frame, bound, payload, LONG);
+        ZSTD_freeCCtx(zstd);
+        CHECK(!ZSTD_isError(n) && (levels[i / 2] < 9 || n < LONG / 5)); /* from far behind */
+        memcpy(copy, before, LONG);
+        CHECK_I64(delta_apply(DELTA_XOR, frame, n, copy, LONG, DELTA_SUM_XXH3_128, sum, NULL),
+                  ERR_OK);
+        CHECK(memcmp(copy, after, LONG) == 0);
+        CHECK_STR(sum, wanted);
+        CHECK_I64(delta_apply(DELTA_XOR, frame, n - 1, copy, LONG, DELTA_SUM_XXH3_128, sum, NULL),
+                  ERR_FORMAT);
+        frame[n / 2] ^= 0x55; /* refused, or another sum: never the right one by chance */
+        memcpy(copy, before, LONG);
+        const Err err = delta_apply(DELTA_XOR, frame, n, copy, LONG, DELTA_SUM_XXH3_128, sum, NULL);
+        CHECK(err == ERR_FORMAT || strcmp(sum, wanted) != 0);
+    }
+    free(frame);
     free(before);
 }
 
@@ -303,17 +360,20 @@ static void test_damage_is_refused(void)
     memcpy(after, before, sizeof after);
     after[3] = after[250] = 9;
     for (int e = DELTA_XOR; e <= DELTA_OVERWRITE; e++) {
-        void *frame = NULL;
-        size_t n = 0;
-        uint64_t changed = 0;
-        CHECK(delta_encode((DeltaEncoding)e, before, after, sizeof after, &frame, &n, &changed,
-                           NULL) == ERR_OK);
+        DeltaFrame frame;
+        char sum[DELTA_SUM_TEXT];
+        const DeltaSum kind = DELTA_SUM_XXH3_128;
+        CHECK(delta_encode((DeltaEncoding)e, before, after, sizeof after, kind, &frame, NULL)
+              == ERR_OK);
         unsigned char copy[300];
         memcpy(copy, before, sizeof copy);
-        CHECK(delta_apply((DeltaEncoding)e, frame, n - 1, copy, 300, NULL) == ERR_FORMAT);
-        CHECK(delta_apply((DeltaEncoding)e, "zstd?", 5, copy, 300, NULL) == ERR_FORMAT);
-        CHECK(delta_apply((DeltaEncoding)e, frame, n, copy, 200, NULL) == ERR_FORMAT);
-        free(frame);
+        const struct { const void *bytes; size_t n, tensor; } bad[] = {
+            {frame.bytes, frame.n - 1, 300}, {"zstd?", 5, 300}, {frame.bytes, frame.n, 200}};
+        for (int i = 0; i < 3; i++) {
+            CHECK_I64(delta_apply((DeltaEncoding)e, bad[i].bytes, bad[i].n, copy, bad[i].tensor,
+                                  kind, sum, NULL), ERR_FORMAT);
+        }
+        free(frame.bytes);
     }
     DeltaSum sum;
     DeltaEncoding encoding;
@@ -335,6 +395,7 @@ int main(void)
     RUN(test_chain);
     RUN(test_round_trips);
     RUN(test_xor_frames);
+    RUN(test_foreign_frames);
     RUN(test_damage_is_refused);
     cJSON_Delete(vectors);
     text_free(&text);
