@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 #include "core/model/safetensors.h"
 #include "core/policy/delta.h"
+#include "core/policy/delta_each.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -38,9 +39,18 @@ static bool same_kind(const StTensor *a, const StTensor *b)
     return same;
 }
 
-static Err encode_tensor(const StTensor *old, const StTensor *now, DeltaEncoding encoding,
-                         DeltaSum kind, DeltaFrame *frame, Fault *fault)
+typedef struct Encoding { /* what the threads work on; each fills its own frames */
+    const StSet *before, *after;
+    DeltaEncoding encoding;
+    DeltaSum sum;
+    DeltaFrame *frames; /* in the order of `after` */
+} Encoding;
+
+static Err encode_tensor(void *context, size_t at, Fault *fault)
 {
+    const Encoding *job = context;
+    const StTensor *now = st_set_at(job->after, at);
+    const StTensor *old = st_set_find(job->before, now->name);
     void *before = malloc(now->bytes + 1);
     void *after = malloc(now->bytes + 1);
     Err err = ERR_OK;
@@ -51,44 +61,61 @@ static Err encode_tensor(const StTensor *old, const StTensor *now, DeltaEncoding
                st_read_bytes(now, 0, now->bytes, after) != ERR_OK) {
         err = fault_set(fault, ERR_IO, NULL, "tensor %s cannot be read", now->name);
     } else {
-        err = delta_encode(encoding, before, after, now->bytes, kind, frame, fault);
+        err = delta_encode(job->encoding, before, after, now->bytes, job->sum, &job->frames[at],
+                           fault);
     }
     free(before);
     free(after);
     return err;
 }
 
-static Err collect(const StSet *before, const StSet *after, DeltaEncoding encoding, DeltaSum sum,
-                   Changes *changes, DeltaStats *stats, Fault *fault)
+static Err check_kinds(const StSet *before, const StSet *after, size_t *sizes, Fault *fault)
 {
     for (size_t i = 0; i < st_set_count(after); i++) {
         const StTensor *now = st_set_at(after, i);
-        const StTensor *old = st_set_find(before, now->name);
-        if (!same_kind(now, old)) {
+        if (!same_kind(now, st_set_find(before, now->name))) {
             return fault_set(fault, ERR_FORMAT, "publish this version in full",
                              "tensor %s is missing in the base, or has another shape or type",
                              now->name);
         }
-        DeltaFrame frame = {0};
-        Err err = encode_tensor(old, now, encoding, sum, &frame, fault);
-        if (err != ERR_OK) {
-            return err;
-        }
-        stats->tensors++;
-        stats->bytes += now->bytes;
-        stats->changed_bytes += frame.changed;
-        if (frame.bytes) {
-            size_t at = changes->count++;
-            changes->tensors[at] = (StWriteTensor){.name = now->name, .dtype = ST_U8, .rank = 1,
-                                                   .shape = {(int64_t)frame.n},
-                                                   .data = frame.bytes};
-            changes->metadata[2 * at] = now->name;
-            changes->metadata[2 * at + 1] = xstrdup(frame.sum);
-            stats->changed_tensors++;
-            stats->wire_bytes += frame.n;
-        }
+        sizes[i] = now->bytes;
     }
     return ERR_OK;
+}
+
+/* Takes the frame over where there is one. */
+static void add_change(const StTensor *now, const DeltaFrame *frame, Changes *changes,
+                       DeltaStats *stats)
+{
+    stats->tensors++;
+    stats->bytes += now->bytes;
+    stats->changed_bytes += frame->changed;
+    if (frame->bytes) {
+        size_t at = changes->count++;
+        changes->tensors[at] = (StWriteTensor){.name = now->name, .dtype = ST_U8, .rank = 1,
+                                               .shape = {(int64_t)frame->n},
+                                               .data = frame->bytes};
+        changes->metadata[2 * at] = now->name;
+        changes->metadata[2 * at + 1] = xstrdup(frame->sum);
+        stats->changed_tensors++;
+        stats->wire_bytes += frame->n;
+    }
+}
+
+static Err collect(const StSet *before, const StSet *after, DeltaEncoding encoding, DeltaSum sum,
+                   Changes *changes, DeltaStats *stats, Fault *fault)
+{
+    const size_t count = st_set_count(after);
+    size_t *sizes = xcalloc(count + 1, sizeof *sizes);
+    Encoding job = {before, after, encoding, sum, xcalloc(count + 1, sizeof *job.frames)};
+    Err err = check_kinds(before, after, sizes, fault);
+    err = err ? err : delta_each(sizes, count, encode_tensor, &job, fault);
+    for (size_t i = 0; i < count; i++) {
+        add_change(st_set_at(after, i), &job.frames[i], changes, stats);
+    }
+    free(job.frames);
+    free(sizes);
+    return err;
 }
 
 static void version_text(int64_t version, char out[24])

@@ -6,6 +6,7 @@
 #include "core/base/mem.h"
 #include "core/model/checkpoint.h"
 #include "core/model/digest.h"
+#include "core/policy/delta_each.h"
 #include "core/policy/delta_index.h"
 
 #include <dirent.h>
@@ -159,17 +160,39 @@ static const char *sum_of(const StFile *delta, const char *name)
     return sum ? sum : "";
 }
 
-static Err patch_tensor(const StTensor *change, const DeltaIndex *index, unsigned char *bytes,
-                        size_t n, char sum[DELTA_SUM_TEXT], Fault *fault)
+typedef struct Patching { /* what the threads work on: each tensor is a part of its own */
+    const Patch *patch;
+    const StFile *delta;
+    const DeltaIndex *index;
+    const StTensor **changes; /* those of `delta` that lie in this local file */
+} Patching;
+
+/* Patches one tensor and proves it. */
+static Err patch_tensor(void *context, size_t at, Fault *fault)
 {
+    const Patching *job = context;
+    const StTensor *change = job->changes[at];
+    const StTensor *here = st_find(job->patch->file, change->name);
+    if (here->at > job->patch->size || here->bytes > job->patch->size - here->at) {
+        return fault_set(fault, ERR_STATE, NULL, "%s changed while it was read",
+                         job->patch->path);
+    }
     void *frame = malloc(change->bytes + 1);
     if (!frame || st_read_bytes(change, 0, change->bytes, frame) != ERR_OK) {
         free(frame);
         return fault_set(fault, ERR_IO, NULL, "the delta of tensor %s cannot be read",
                          change->name);
     }
-    Err err = delta_apply(index->encoding, frame, change->bytes, bytes, n, index->sum, sum, fault);
+    char sum[DELTA_SUM_TEXT];
+    Err err = delta_apply(job->index->encoding, frame, change->bytes, job->patch->map + here->at,
+                          here->bytes, job->index->sum, sum, fault);
     free(frame);
+    if (err == ERR_OK && strcmp(sum, sum_of(job->delta, change->name)) != 0) {
+        err = fault_set(fault, ERR_STATE,
+                        "clear the local directory, or publish this version in full",
+                        "checksum mismatch of tensor %s: the delta %06lld does not fit what "
+                        "is here", change->name, (long long)job->index->version);
+    }
     return err;
 }
 
@@ -177,30 +200,22 @@ static Err patch_tensor(const StTensor *change, const DeltaIndex *index, unsigne
 static Err patch_tensors(Patch *patch, const StFile *delta, const DeltaIndex *index, int *left,
                          Fault *fault)
 {
-    for (size_t i = 0; i < st_count(delta); i++) {
-        const StTensor *change = st_at(delta, i);
-        const StTensor *here = st_find(patch->file, change->name);
-        if (!here) {
-            continue;
+    const size_t most = st_count(delta);
+    Patching job = {patch, delta, index, xcalloc(most + 1, sizeof *job.changes)};
+    size_t *sizes = xcalloc(most + 1, sizeof *sizes);
+    size_t count = 0;
+    for (size_t i = 0; i < most; i++) {
+        const StTensor *here = st_find(patch->file, st_at(delta, i)->name);
+        if (here) {
+            sizes[count] = here->bytes;
+            job.changes[count++] = st_at(delta, i);
         }
-        if (here->at > patch->size || here->bytes > patch->size - here->at) {
-            return fault_set(fault, ERR_STATE, NULL, "%s changed while it was read", patch->path);
-        }
-        unsigned char *bytes = patch->map + here->at;
-        char sum[DELTA_SUM_TEXT];
-        Err err = patch_tensor(change, index, bytes, here->bytes, sum, fault);
-        if (err == ERR_OK && strcmp(sum, sum_of(delta, change->name)) != 0) {
-            err = fault_set(fault, ERR_STATE,
-                            "clear the local directory, or publish this version in full",
-                            "checksum mismatch of tensor %s: the delta %06lld does not fit what "
-                            "is here", change->name, (long long)index->version);
-        }
-        if (err != ERR_OK) {
-            return err;
-        }
-        --*left;
     }
-    return ERR_OK;
+    Err err = delta_each(sizes, count, patch_tensor, &job, fault);
+    *left -= err == ERR_OK ? (int)count : 0;
+    free(sizes);
+    free(job.changes);
+    return err;
 }
 
 static Err patch_keep(Patch *patch, Fault *fault)
