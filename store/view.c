@@ -38,6 +38,7 @@ void view_close(View *view)
     free(view->scratch);
     roster_free(view->roster);
     pulse_free(view->pulse);
+    recent_free(view->recent);
     free(view);
 }
 
@@ -182,6 +183,16 @@ const char *view_text(View *view, Arena *arena, sqlite3_stmt *stmt, int column)
     }
     size_t n = (size_t)sqlite3_column_bytes(stmt, column);
     char *copy = view_alloc(view, arena, n + 1, 1);
+    if (copy != NULL) {
+        memcpy(copy, text, n);
+    }
+    return copy;
+}
+
+const char *view_copy(View *view, Arena *arena, const char *text)
+{
+    size_t n = text != NULL ? strlen(text) : 0;
+    char *copy = text != NULL ? view_alloc(view, arena, n + 1, 1) : NULL;
     if (copy != NULL) {
         memcpy(copy, text, n);
     }

@@ -1,24 +1,12 @@
 #include "store/view_private.h"
 
-#include <string.h>
-
 /* Engines at T: who they were (roster) and how they were (pulse), see view_memory.h. */
-
-static const char *copy_text(View *view, Arena *arena, const char *text)
-{
-    size_t n = text != NULL ? strlen(text) : 0;
-    char *copy = text != NULL ? view_alloc(view, arena, n + 1, 1) : NULL;
-    if (copy != NULL) {
-        memcpy(copy, text, n);
-    }
-    return copy;
-}
 
 static void fill_identity(View *view, Arena *arena, const Member *member, EngineRow *row)
 {
     row->engine = member->engine;
-    row->name = copy_text(view, arena, member->name);
-    row->address = copy_text(view, arena, member->address);
+    row->name = view_copy(view, arena, member->name);
+    row->address = view_copy(view, arena, member->address);
     row->local = member->local;
     row->first_seen_us = member->first_seen_us;
     row->incarnation = row->incarnations = member->incarnation; /* numbered from 1 on */
@@ -26,7 +14,7 @@ static void fill_identity(View *view, Arena *arena, const Member *member, Engine
     row->state = member->state;
     row->state_since_us = member->stated ? member->since_us : member->first_seen_us;
     row->policy_version = member->policy_version;
-    row->reason = copy_text(view, arena, member->reason);
+    row->reason = view_copy(view, arena, member->reason);
 }
 
 static void fill_numbers(EngineRow *row, const EngineAcc *now, const EngineAcc *minute,
@@ -171,7 +159,7 @@ void view_rates(View *view, int64_t t_us, RateSum *out)
 const char *view_engine_name(View *view, Arena *arena, int64_t engine, int64_t t_us)
 {
     const Member *member = engine != 0 ? roster_find(view, engine, t_us, 1U << ROSTER_NAME) : NULL;
-    return member != NULL ? copy_text(view, arena, member->name) : NULL;
+    return member != NULL ? view_copy(view, arena, member->name) : NULL;
 }
 
 int64_t view_engine_version(View *view, int64_t engine, int64_t t_us)

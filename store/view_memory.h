@@ -1,4 +1,4 @@
-/* What a view remembers between calls, so that a picture a second later costs what changed. Both
+/* What a view remembers between calls, so that a picture a second later costs what changed. All
  * parts answer for any T, in any order, exactly as a view that was just opened would: what they
  * hold is used where it holds and read where it does not, by the same code.
  *
@@ -10,7 +10,11 @@
  * Pulse: how each engine was. Ticks (tick.h) never change once they are written, so the sum of
  * those up to the last one before T, the counters that each tick tells of, and the rows behind the
  * last tick are kept. Thrown away: when the clock of the log was set back (the newest tick that was
- * seen is gone), when a trim takes ticks away, and after damage or a read that was ended. */
+ * seen is gone), when a trim takes ticks away, and after damage or a read that was ended.
+ *
+ * Recent: the newest probes of one engine and the newest lines of one child, as the page of an
+ * engine shows them. Thrown away for another engine or child, far away in time, and with the
+ * pulse. */
 #ifndef ROLLTOP_STORE_VIEW_MEMORY_H
 #define ROLLTOP_STORE_VIEW_MEMORY_H
 
@@ -80,11 +84,19 @@ typedef struct PulseWalk {
     size_t seen_capacity;
 } PulseWalk;
 
+/* How often it was thrown away. Inside view_begin and view_end. */
+int64_t pulse_forgotten(View *view);
 /* Inside view_begin and view_end: state at T and the observations for rates of `spark` (cells 0:
  * of the rate now alone). Borrowed from the view until its next call; free the walk. */
 void pulse_at(View *view, int64_t t_us, const SparkShape *spark, PulseWalk *walk);
 void pulse_walk_free(PulseWalk *walk);
 /* Observations of one engine, in order of time; engines are asked for in ascending order. */
 const Seen *pulse_seen(PulseWalk *walk, int64_t engine, size_t *count);
+
+/* ---- recent ------------------------------------------------------------------------------- */
+
+typedef enum RecentKind { RECENT_PROBES, RECENT_LINES, RECENT_KINDS } RecentKind;
+typedef struct Recent Recent;
+void recent_free(Recent *recent);
 
 #endif

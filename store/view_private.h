@@ -21,8 +21,9 @@ struct View {
     int64_t turn_version; /* data_version in it; -1: not asked yet */
     double *scratch;      /* medians and percentiles */
     size_t scratch_capacity;
-    Roster *roster; /* both are made when first needed */
+    Roster *roster; /* these are made when first needed */
     Pulse *pulse;
+    Recent *recent;
 };
 
 /* Brackets of a public call: one read transaction, the fault emptied at its start. Calls nest.
@@ -47,6 +48,7 @@ int64_t view_number(View *view, sqlite3_stmt *stmt, int64_t fallback);
 void *view_alloc(View *view, Arena *arena, size_t count, size_t size);
 /* Text of a column, NULL for NULL. */
 const char *view_text(View *view, Arena *arena, sqlite3_stmt *stmt, int column);
+const char *view_copy(View *view, Arena *arena, const char *text); /* NULL for NULL */
 /* Unpacked blob of a column as bytes. */
 Str view_blob(View *view, Arena *arena, sqlite3_stmt *stmt, int column);
 /* Room for one more row in an arena array that grows by doubling; false at the bound. */

@@ -19,6 +19,7 @@ struct Pulse {
     int64_t turn;      /* of the view, in which it was checked */
     int64_t version;   /* of the log then; -1: nothing may be kept */
     Trimmed trimmed;
+    int64_t forgotten; /* how often */
     Tick newest;       /* the newest tick that was seen */
     int64_t walk;      /* number of the walk, from 1 on */
     int64_t *seconds;  /* of beats; -1: to be filled anew */
@@ -63,6 +64,7 @@ void pulse_free(Pulse *pulse)
 
 static void forget(Pulse *pulse)
 {
+    pulse->forgotten++;
     for (size_t i = 0; i < pulse->beat_count; i++) {
         pulse->seconds[i] = -1;
     }
@@ -108,6 +110,11 @@ static Pulse *pulse_of(View *view)
         pulse->version = view_good(view) ? version : -1;
     }
     return pulse;
+}
+
+int64_t pulse_forgotten(View *view)
+{
+    return pulse_of(view)->forgotten;
 }
 
 /* ---- beats -------------------------------------------------------------------------------- */
