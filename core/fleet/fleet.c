@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TICK_MS = 100 };
-
 struct ControlCtx {
     ControlCtx *prev, *next;
     Fleet *fleet; /* NULL: the fleet is gone, the answer was given */
@@ -150,7 +148,7 @@ Err fleet_new(uv_loop_t *loop, HttpClient *client, Store *store, const FleetConf
         fleet_free(fleet);
         return err;
     }
-    uv_timer_start(&fleet->timer, on_tick, 0, TICK_MS);
+    uv_timer_start(&fleet->timer, on_tick, 0, PROBE_TICK_MS);
     *out = fleet;
     return ERR_OK;
 }

@@ -16,6 +16,8 @@ struct Front {
     bool ask_ready, up, in_flight;
     int refused;
     int64_t due_us;
+    OwnTime own;
+    int64_t sent_lost_us;
 };
 
 Front *front_new(HttpClient *client, const char *url, bool ask_ready,
@@ -107,6 +109,9 @@ static void on_health_done(HttpCall *call, const HttpResult *result, void *user)
                       && !str_find(result->body, STR("\"unhealthy\""), &at);
     const bool refused = result->end == HTTP_END_REFUSED || result->end == HTTP_END_RESET
                          || result->end == HTTP_END_NAME;
+    (void)own_time_look(&f->own, clock_mono_us());
+    const bool ours = result->end == HTTP_END_CANCELLED
+                      || own_time_excuses(&f->own, f->sent_lost_us, result->end, result->total_us);
     f->in_flight = false;
     f->refused = refused ? f->refused + 1 : 0;
     a->took_us = result->total_us;
@@ -122,7 +127,7 @@ static void on_health_done(HttpCall *call, const HttpResult *result, void *user)
     if (good) {
         set_up(f, true, "answers");
         ask_ready(f);
-    } else if (result->end != HTTP_END_CANCELLED && (!refused || f->refused >= REFUSED_LIMIT)) {
+    } else if (!ours && (!refused || f->refused >= REFUSED_LIMIT)) {
         set_up(f, false, text);
     }
     free(a);
@@ -130,7 +135,11 @@ static void on_health_done(HttpCall *call, const HttpResult *result, void *user)
 
 void front_tick(Front *f, int64_t now_us)
 {
+    if (f) {
+        (void)own_time_look(&f->own, now_us);
+    }
     if (f && !f->in_flight && f->due_us <= now_us) {
+        f->sent_lost_us = f->own.lost_us;
         f->due_us = now_us + f->settings->ping_ms * 1000;
         f->in_flight = get(f, "/health", on_health_done, now_us);
     }

@@ -14,7 +14,7 @@ enum {
     LATE_HALF_US = 10000000,
     PATIENCE_US = 10000000,  /* … at most this long */
     FLOW_US = 2000000,       /* a look at the streams is evidence for so long */
-    SLEPT_US = 1000000,      /* asked for the first time in so long: we were not there */
+    LOST_SHARE = 4,          /* a probe of which we missed one in so many parts proves nothing */
     SLOW_LOOKS = 2 /* one late answer is no slow engine */
 };
 
@@ -31,6 +31,26 @@ void probe_init(ProbeState *p)
     p->state = ENGINE_STARTING;
     p->reported_version = -1;
     p->doubted = true;
+}
+
+/* ---- ourselves ---------------------------------------------------------------------------- */
+
+int64_t own_time_look(OwnTime *own, int64_t now_us)
+{
+    const int64_t tick_us = PROBE_TICK_MS * 1000;
+    const int64_t since_us = own->seen_us > 0 ? now_us - own->seen_us : 0;
+    const int64_t lost_us = since_us > 2 * tick_us ? since_us - tick_us : 0;
+    own->seen_us = now_us;
+    own->lost_us += lost_us;
+    return lost_us;
+}
+
+bool own_time_excuses(const OwnTime *own, int64_t sent_lost_us, HttpEnd end, int64_t took_us)
+{
+    const bool timed_out = end == HTTP_END_TIMEOUT_CONNECT || end == HTTP_END_TIMEOUT_SILENT
+                           || end == HTTP_END_TIMEOUT_TOTAL;
+    const int64_t lost_us = own->lost_us - sent_lost_us;
+    return timed_out && lost_us > 0 && lost_us * LOST_SHARE >= took_us;
 }
 
 /* ---- silence ------------------------------------------------------------------------------ */
@@ -249,6 +269,7 @@ unsigned probe_due(ProbeState *p, const ProbeSettings *s, int64_t now_us)
         if (!p->in_flight[k] && p->due_us[k] <= now_us && interval_us(p, s, (ProbeKind)k) > 0
             && wanted(p, s, (ProbeKind)k, now_us)) {
             p->in_flight[k] = true;
+            p->sent_lost_us[k] = p->own.lost_us;
             p->due_us[k] = now_us + interval_us(p, s, (ProbeKind)k);
             kinds |= 1u << k;
         }
@@ -260,9 +281,6 @@ unsigned probe_due(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 
 static void note_failure(ProbeState *p, const EngineAnswer *a, int64_t now_us)
 {
-    if (a->end == HTTP_END_CANCELLED) {
-        return; /* our own doing */
-    }
     (void)str_format(p->last_error, sizeof p->last_error, "%s", a->outcome);
     p->cut_off = a->end == HTTP_END_TIMEOUT_CONNECT || a->end == HTTP_END_NAME
                  || a->end == HTTP_END_REFUSED;
@@ -366,17 +384,39 @@ static bool note_reply(ProbeState *p, const ProbeSettings *s, ProbeKind kind,
     return false;
 }
 
+/* Answers that came while we were not there are not read yet: that is nobody's silence. */
+static void look(ProbeState *p, int64_t now_us)
+{
+    const int64_t lost_us = own_time_look(&p->own, now_us);
+    if (lost_us > 0 && p->last_ok_us > 0) {
+        p->last_ok_us += lost_us;
+        p->last_ok_us = p->last_ok_us < now_us ? p->last_ok_us : now_us;
+        p->last_progress_us += lost_us;
+        p->moved_us += lost_us;
+        note_late(p, lost_us, now_us);
+    }
+}
+
+/* Our own doing: we ended it, or were away for a good part of the time that it was given. */
+static bool is_ours(const ProbeState *p, ProbeKind kind, const EngineAnswer *a)
+{
+    return a->end == HTTP_END_CANCELLED
+           || own_time_excuses(&p->own, p->sent_lost_us[kind], a->end, a->took_us);
+}
+
 ProbeVerdict probe_answer(ProbeState *p, const ProbeSettings *s, ProbeKind kind,
                           const EngineAnswer *a, int64_t now_us)
 {
     bool another = false;
+    look(p, now_us);
+    const bool ours = is_ours(p, kind, a);
     p->in_flight[kind] = false;
     if (a->end == HTTP_END_OK) {
         another = note_reply(p, s, kind, a, now_us);
-    } else {
+    } else if (!ours) {
         note_failure(p, a, now_us);
     }
-    if (kind == PROBE_HEALTH && a->end != HTTP_END_CANCELLED) {
+    if (kind == PROBE_HEALTH && !ours) {
         p->health_bad = a->err != ERR_OK && a->err != ERR_UNSUPPORTED;
         if (p->health_bad) {
             (void)str_format(p->last_error, sizeof p->last_error, "%s", a->outcome);
@@ -412,15 +452,7 @@ ProbeVerdict probe_flows(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 
 ProbeVerdict probe_tick(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 {
-    const int64_t slept_us = p->tick_us > 0 ? now_us - p->tick_us : 0;
-    if (slept_us >= SLEPT_US && p->last_ok_us > 0) {
-        p->last_ok_us += slept_us; /* answers that came meanwhile are not read yet */
-        p->last_ok_us = p->last_ok_us < now_us ? p->last_ok_us : now_us;
-        p->last_progress_us += slept_us;
-        p->moved_us += slept_us;
-        note_late(p, slept_us, now_us);
-    }
-    p->tick_us = now_us;
+    look(p, now_us);
     return settle(p, s, now_us);
 }
 

@@ -12,7 +12,8 @@
  * evidence that it lives: its answers were late already (four times the latest of the last
  * seconds), it came back from a silence as the same process, or every stream of the run moves.
  * Where not even a connection is made, none of this counts. Time in which the prober itself did
- * not run is nobody's silence. */
+ * not run, in one piece or in many, is nobody's silence, and a probe that ran out of time while
+ * its prober missed a good part of that is no evidence. */
 #ifndef ROLLTOP_FLEET_PROBE_H
 #define ROLLTOP_FLEET_PROBE_H
 
@@ -28,6 +29,17 @@ typedef struct ProbeSettings {
     int64_t calm_ms;   /* SLOW, BUSY and STUCK are over after good evidence for this long only */
 } ProbeSettings;
 ProbeSettings probe_settings_default(void); /* loads and ping 500 ms, dead within 3 s */
+
+enum { PROBE_TICK_MS = 100 }; /* the driver looks that often; what comes later, it missed */
+
+typedef struct OwnTime { /* of the prober itself; zeroed: it has not looked yet */
+    int64_t seen_us; /* when it looked last */
+    int64_t lost_us; /* how long it did not get to look, in all */
+} OwnTime;
+/* It looks: what it has missed since it last did. */
+int64_t own_time_look(OwnTime *own, int64_t now_us);
+/* A request that was sent at that lost_us and ended so ran out of time because of that. */
+bool own_time_excuses(const OwnTime *own, int64_t sent_lost_us, HttpEnd end, int64_t took_us);
 
 typedef struct ProbeState {
     EngineState state;
@@ -53,7 +65,8 @@ typedef struct ProbeState {
     int64_t last_took_us;
     int64_t late_us, late_at_us; /* the latest answer not long ago, and when: halves in 10 s */
     int64_t flow_us;    /* when every stream of the run moved last; 0 never */
-    int64_t tick_us;    /* when this machine was asked last */
+    OwnTime own;
+    int64_t sent_lost_us[8]; /* own.lost_us when the probe in flight was sent */
     bool cut_off;       /* the last probe that failed did not get as far as a connection */
     char last_error[96]; /* outcome of the last probe that failed */
 } ProbeState;

@@ -21,9 +21,6 @@ static void on_state(int engine, EngineState before, EngineState now, const char
     if (now == ENGINE_STUCK || before == ENGINE_STUCK) {
         driver_admit(d, engine);
     }
-    if (now == ENGINE_STUCK && !fleet_engine(d->fleet, engine).admitted) {
-        driver_rollout_engine_lost(d, engine); /* others serve: they generate it anew */
-    }
     if (now == ENGINE_DEAD || now == ENGINE_GONE) {
         Severity severity = now == ENGINE_GONE ? SEVERITY_WARN : SEVERITY_CRIT;
         driver_event(d, asked ? SEVERITY_INFO : severity,
@@ -31,9 +28,12 @@ static void on_state(int engine, EngineState before, EngineState now, const char
                      engine_state_name(now), reason ? reason : "");
         seat->bring = true;
         driver_admit(d, engine); /* it serves no more, for the gate and for who asks */
-        driver_rollout_engine_lost(d, engine);
         driver_sync_engine_lost(d, engine, seat->incarnation);
     }
+    if (now == ENGINE_GONE) {
+        driver_rollout_engine_lost(d, engine);
+    }
+    driver_take_back(d, seat->state_since_us);
     driver_update_gate(d);
     driver_check_parts(d);
 }

@@ -30,7 +30,7 @@ void driver_seat_reset(Driver *d, int engine, const char *address)
     seat->no_pull = seat->no_look = seat->pulling = false;
     seat->copies_odd = 0;
     seat->cordoned = seat->paused = seat->leaving = seat->draining = false;
-    seat->routed = seat->route_ok = false;
+    seat->routed = seat->route_ok = seat->took_back = false;
     seat->fences_failed = seat->sync_failures = 0;
     seat->twin_of = 0;
     seat->how[0] = '\0';

@@ -65,6 +65,7 @@ typedef struct Seat { /* what the driver knows of one engine beyond the fleet */
     bool bring;             /* must get the committed policy before it may serve */
     bool cordoned, paused;  /* by the operator */
     bool routed, route_ok;  /* the frontend is to give it work; has said that it does */
+    bool took_back;         /* dead or stuck, and what it held went to others */
     bool leaving, draining; /* taken out once no transaction holds it; once it runs nothing */
     char leave_why[128];
     bool kept_out;          /* a local one that the operator took out in an earlier life */
@@ -210,6 +211,8 @@ typedef struct DriverRoll { /* prompts, and the rollouts made of them */
     DataSource *data, *eval_data;
     RolloutJob *batch, *eval; /* batch stays until its step is over */
     bool gate_operator, gate_sync;
+    bool holds_back; /* too many engines look bad at once; that was said */
+    int64_t many_us; /* … when they did last */
     int64_t next_sample, next_group;
 } DriverRoll;
 
@@ -389,6 +392,9 @@ Err driver_rollout_start(Driver *d, bool eval, Fault *fault);
 void driver_rollout_tick(Driver *d, int64_t now_us);
 void driver_rollout_cancel(Driver *d);
 void driver_rollout_engine_lost(Driver *d, int engine);
+/* At a change of state and once a second: what dead and stuck engines hold goes to others, unless
+ * too many of them look so at once (take_back.h). */
+void driver_take_back(Driver *d, int64_t now_us);
 bool driver_rollout_abort_sample(Driver *d, int64_t sample);
 /* Every engine that serves holds that policy now; told before the gate opens. False: what is
  * accepted already is of too old a policy then, so the rollout has to begin anew. */

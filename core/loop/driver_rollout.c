@@ -3,6 +3,7 @@
 #include "core/loop/driver_private.h"
 
 #include "core/base/json.h"
+#include "core/loop/take_back.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -258,12 +259,60 @@ void driver_rollout_engine_lost(Driver *d, int engine)
     RolloutJob *job = running(d);
     int64_t now_us = clock_mono_us();
     int64_t samples = job ? (int64_t)job->group_count * job->per_group : 0;
+    int taken = 0;
     for (int64_t i = 0; i < samples; i++) {
         Attempt *a = &job->attempts[i];
         if (a->generation && went_there(d, a, engine, now_us)) {
             generate_cancel(a->generation);
+            taken++;
         }
     }
+    if (taken > 0) {
+        driver_event(d, SEVERITY_INFO, fleet_engine(d->fleet, engine).name, engine + 1,
+                     "%d samples that it may have held are taken back, to be generated elsewhere",
+                     taken);
+    }
+}
+
+/* malloc'ed. */
+static TakeBackEngine *looks(const Driver *d)
+{
+    TakeBackEngine *engines = xcalloc((size_t)d->seat_count + 1, sizeof *engines);
+    for (int i = 0; i < d->seat_count; i++) {
+        const Seat *seat = &d->seats[i];
+        engines[i] = (TakeBackEngine){seat->state, seat->state_since_us,
+                                      seat->took_back || (seat->part && !seat->part->child)};
+    }
+    return engines;
+}
+
+void driver_take_back(Driver *d, int64_t now_us)
+{
+    const int count = fleet_count(d->fleet) < d->seat_count ? fleet_count(d->fleet) : d->seat_count;
+    TakeBackEngine *engines = looks(d);
+    bool *taken = xcalloc((size_t)count + 1, sizeof *taken);
+    const int bad = take_back_judge(&d->roll.many_us, engines, count, now_us, taken);
+    for (int i = 0; i < count; i++) {
+        Seat *seat = &d->seats[i];
+        if (seat->state == ENGINE_STUCK) {
+            driver_admit(d, i); /* whether another one serves may be new */
+        }
+        const bool out = !fleet_engine(d->fleet, i).admitted;
+        const bool take = taken[i] && (seat->state == ENGINE_DEAD || out);
+        if (take && !seat->took_back) {
+            driver_rollout_engine_lost(d, i);
+        }
+        seat->took_back = take;
+    }
+    if (bad > 1 && !d->roll.holds_back) { /* of a single one that need not be said */
+        driver_event(d, SEVERITY_WARN, "rollout", 0,
+                     "%d of %d engines look dead or stuck at once, rather this machine or the "
+                     "network: their samples wait, for %d s at most", bad,
+                     driver_members_present(d), DRIVER_SILENCE_MS / 1000);
+    }
+    d->roll.holds_back = bad > 1;
+    free(taken);
+    free(engines);
 }
 
 int driver_rollout_on_engine(Driver *d, int engine)
@@ -314,7 +363,8 @@ bool driver_rollout_abort_sample(Driver *d, int64_t sample)
 }
 
 /* A whole reply is silent until its end, so a bound of silence cannot tell that its engine makes no
- * token; the engine's state can. */
+ * token; the engine's state can. What waits for the last engine, or with most of the fleet, is
+ * asked again after the time after which a stream would be. */
 void driver_rollout_stuck(Driver *d, int64_t now_us)
 {
     RolloutJob *job = d->config->unary ? running(d) : NULL;
@@ -323,7 +373,8 @@ void driver_rollout_stuck(Driver *d, int64_t now_us)
         const Attempt *a = &job->attempts[i];
         const Seat *seat = a->engine >= 0 ? &d->seats[a->engine] : NULL;
         if (a->generation && seat && seat->state == ENGINE_STUCK &&
-            now_us - seat->state_since_us >= DRIVER_SILENCE_MS * 1000) {
+            now_us - seat->state_since_us >= DRIVER_SILENCE_MS * 1000LL &&
+            now_us - a->started_us >= DRIVER_SILENCE_MS * 1000LL) {
             generate_cancel(a->generation);
         }
     }

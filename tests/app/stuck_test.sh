@@ -26,6 +26,7 @@ freeze() { # in mid-rollout: an update that waits for it would be another test
     serves "$B" && fail "it gets no work"
 }
 freeze
+wait_for 60 event "samples that it may have held are taken back" || fail "its samples are taken back"
 fault "$B" '{"kind":"clear"}'
 for e in "$A" "$B"; do
     fault "$e" '{"kind":"nostop"}'
@@ -33,6 +34,24 @@ for e in "$A" "$B"; do
 done
 wait_for 60 serves "$B" || fail "it serves again"
 goes_on "its recovery"
+# All at once are rather this machine or the network: samples wait where they are, and go on.
+wait_for 60 updates
+wait_for 60 generates || fail "a rollout is under way"
+ended() { number "select coalesce(sum(fate <> 1), 0) n from attempt where eval = 0"; }
+before=$(ended)
+for e in "$A" "$B"; do fault "$e" '{"kind":"freeze"}'; done
+wait_for 60 event "look dead or stuck at once" || fail "all at once are seen"
+for e in "$A" "$B"; do
+    fault "$e" '{"kind":"clear"}'
+    fault "$e" '{"kind":"nostop"}'
+    fault "$e" '{"kind":"slow","f":0.01}'
+done
+goes_on "both stood still"
+apart=$(number "select max(t_us) - min(t_us) n from (select t_us from engine_state where state =
+    (select code from enumeration where kind='engine_state' and word='stuck')
+    order by change_id desc limit 2)")
+[ "$apart" -gt 900000 ] || [ "$(ended)" -eq "$before" ] || # else the first was alone for a while
+    fail "no sample is taken back when all stand still at once"
 freeze
 kill -9 "$b"
 goes_on "a stuck engine that is killed"

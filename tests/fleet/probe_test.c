@@ -21,7 +21,7 @@ typedef struct World {
     double tokens_per_s;
     int64_t slow_us; /* an answer of SLOW_ANSWERS */
     struct { bool flying; int64_t sent, lands; Mood mood; } flight[8];
-    int changes, incarnations, sent[8];
+    int changes, deaths, incarnations, sent[8];
     EngineState last;
     char reason[128];
 } World;
@@ -43,6 +43,7 @@ static void verdict(World *w, ProbeVerdict v)
 {
     if (v.changed) {
         w->changes++;
+        w->deaths += w->p.state == ENGINE_DEAD;
         CHECK(v.reason[0] != '\0');
         CHECK(w->p.state != w->last);
         w->last = w->p.state;
@@ -431,6 +432,50 @@ static void our_own_absence_is_nobody_s_silence(void)
     free(w);
 }
 
+/* Starved in many pieces: each is short, and of each second only a third is ours. */
+static void run_starved(World *w, int64_t ms)
+{
+    for (int64_t end = w->now + ms * 1000; w->now < end;) {
+        w->now += 600000;
+        run(w, 100);
+    }
+}
+
+static void a_starved_prober_calls_nobody_dead(void)
+{
+    World *w = world_up(); /* what it asks comes back late or not at all, as we read it */
+    for (int i = 0; i < 6; i++) {
+        w->mood = FROZEN; /* no answer is seen within the time that a probe has … */
+        run_starved(w, 2600);
+        w->mood = HEALTHY; /* … of which most was not ours */
+        run_starved(w, 1400);
+    }
+    CHECK_I64(w->deaths, 0);
+    w->mood = FROZEN; /* one that is dead is called so all the same, later */
+    int64_t from = w->now;
+    while (w->p.state != ENGINE_DEAD && w->now - from < 60000000) {
+        run_starved(w, 700);
+    }
+    CHECK_STR(engine_state_name(w->p.state), "dead");
+    CHECK(w->now - from > 5000000);
+    free(w);
+}
+
+static void a_timeout_that_is_ours_is_no_evidence(void)
+{
+    OwnTime own = {0};
+    CHECK_I64(own_time_look(&own, 1000000), 0); /* the first look misses nothing */
+    CHECK_I64(own_time_look(&own, 1100000), 0);
+    CHECK_I64(own_time_look(&own, 1300000), 0); /* one tick late is no absence */
+    CHECK_I64(own_time_look(&own, 2300000), 900000);
+    CHECK_I64(own.lost_us, 900000);
+    CHECK(own_time_excuses(&own, 0, HTTP_END_TIMEOUT_TOTAL, 2600000));
+    CHECK(own_time_excuses(&own, 0, HTTP_END_TIMEOUT_CONNECT, 2600000));
+    CHECK(!own_time_excuses(&own, 0, HTTP_END_REFUSED, 2600000)); /* a refusal is a fact */
+    CHECK(!own_time_excuses(&own, 0, HTTP_END_TIMEOUT_TOTAL, 22000000));
+    CHECK(!own_time_excuses(&own, 900000, HTTP_END_TIMEOUT_TOTAL, 0));
+}
+
 static void what_we_hold_is_not_judged(void)
 {
     World *w = world_up();
@@ -522,6 +567,8 @@ int main(void)
     RUN(a_starved_engine_is_slow_not_dead);
     RUN(streams_that_move_are_life);
     RUN(our_own_absence_is_nobody_s_silence);
+    RUN(a_starved_prober_calls_nobody_dead);
+    RUN(a_timeout_that_is_ours_is_no_evidence);
     RUN(what_we_hold_is_not_judged);
     RUN(the_parent_knows_first);
     RUN(without_an_identity_counters_tell);
