@@ -30,8 +30,9 @@ static void take_sample(Confirm *confirm, int64_t sample)
 static const char *collect_samples(const Model *model, const Snapshot *snap, Confirm *confirm)
 {
     bool marked = model->focus == PANE_TAIL && model->depth == 0;
-    for (int i = 0; i < model->marked_samples && marked; i++) {
-        take_sample(confirm, model->marked_sample[i]);
+    const MarkList *list = &model->marks[PANE_TAIL];
+    for (int i = 0; i < list->count && marked; i++) {
+        take_sample(confirm, list->ids[i]);
     }
     int64_t sample = confirm->count > 0 ? 0 : model_sample(model, snap);
     if (sample > 0) {

@@ -1,8 +1,10 @@
 #include "tui/aside.h"
 
 #include "core/base/fs.h"
+#include "tui/rows.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MARKS_FILE_MAX = 64 * 1024 };
+enum { MARKS_FILE_MAX = 64 * 1024, EXPORT_MAX = 32 << 20 };
 
 static void marks_path(const Model *model, char *out, size_t size)
 {
@@ -74,6 +76,25 @@ Err copy_to_file(Str text, char *path, size_t size, Fault *fault)
         return fault_set_sys(fault, ERR_IO, errno, NULL, "cannot write %s", path);
     }
     return ERR_OK;
+}
+
+Err export_rows(const Model *model, const Snapshot *snap, int *rows, Fault *fault)
+{
+    Text text;
+    int fd = open(model->export_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return fault_set_sys(fault, errno == EEXIST ? ERR_EXISTS : ERR_IO, errno,
+                             "name a file that is not there yet", "cannot make %s",
+                             model->export_path);
+    }
+    text_init(&text, EXPORT_MAX);
+    rows_header(model->focus, &text);
+    *rows = rows_chosen(model, snap, true, &text);
+    ssize_t wrote = write(fd, text.p, text.n);
+    bool whole = wrote == (ssize_t)text.n && close(fd) == 0;
+    text_free(&text);
+    return whole ? ERR_OK : fault_set_sys(fault, ERR_IO, errno, NULL, "cannot write %s",
+                                          model->export_path);
 }
 
 static void set_env(const Model *model, const Snapshot *snap, int64_t now_us)

@@ -95,6 +95,22 @@ static unsigned sort_command(Model *model, const Snapshot *snap, Str name, int64
     return MODEL_DRAW;
 }
 
+static unsigned export_command(Model *model, const Snapshot *snap, Str path, int64_t now_us)
+{
+    if (path.n == 0 || path.n >= sizeof model->export_path) {
+        model_say(model, ROLE_WARN, now_us, "write ':export FILE': the marked rows of this pane, "
+                  "or all that are shown, go into a new file");
+        return MODEL_DRAW;
+    }
+    if (model->shown_count[model->focus] == 0 || model->depth > 0) {
+        model_say(model, ROLE_WARN, now_us, "there is no row here to export; go to a pane first");
+        return MODEL_DRAW;
+    }
+    (void)snap;
+    (void)str_format(model->export_path, sizeof model->export_path, "%.*s", (int)path.n, path.p);
+    return MODEL_EXPORT | MODEL_DRAW;
+}
+
 unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_us)
 {
     Verb verb = VERB_PAUSE;
@@ -116,6 +132,9 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
     }
     if (str_equal(word, STR("note"))) {
         return note_command(model, value, now_us);
+    }
+    if (str_equal(word, STR("export"))) {
+        return export_command(model, snap, value, now_us);
     }
     if (str_equal(word, STR("theme")) && value.n > 0) {
         (void)str_format(model->theme, sizeof model->theme, "%.*s", (int)value.n, value.p);
@@ -143,7 +162,7 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
         return action_run(model, snap, action, now_us);
     }
     model_say(model, ROLE_WARN, now_us, "no command '%.*s'; ? lists them, and there are arm 5m, "
-              "disarm, stop, update vN, go TIME, note WORDS, theme NAME, VERB all", (int)word.n,
+              "disarm, stop, update vN, go TIME, note WORDS, export FILE, theme NAME, VERB all", (int)word.n,
               word.p);
     return MODEL_DRAW;
 }
@@ -153,7 +172,7 @@ static const char *const more_commands[] = {
     "update all", "restart trainer", "restart frontend", "theme dusk",   "theme paper",
     "theme mono", "theme contrast",  "theme deut",       "theme ember",  "group none",
     "group state", "group policy",   "group host",       "go ",
-    "note "};
+    "note ",       "export "};
 
 /* The n-th completion of what was typed, NULL at the end; names of the user come first. */
 const char *command_completion(const Model *model, const char *typed, int n, char *buffer,

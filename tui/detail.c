@@ -507,6 +507,7 @@ void detail_draw(const Draw *d, const Screen *screen)
     case DETAIL_EVENT: event_detail(d, screen, detail); break;
     case DETAIL_COMMAND: command_detail(d, screen, detail); break;
     case DETAIL_ALERT: alert_detail(d, screen, detail); break;
+    case DETAIL_COMPARE: compare_draw(d, screen, detail); break;
     case DETAIL_NONE: break;
     }
 }

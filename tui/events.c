@@ -15,6 +15,7 @@ static void draw_event(const Draw *d, int y, const Screen *screen, const EventRo
 {
     char at[FORMAT_MAX];
     int x = draw_f(d, 0, y, cursor ? ROLE_KEY : ROLE_DIM, "%s ", format_clock(row->t_us, at));
+    draw_text(d, x - 1, y, ROLE_MARKED, mark_has(screen->m, PANE_EVENTS, row->id) ? "*" : "");
     draw_f(d, x, y, severity_role(row->severity), "%c", severity_letter(row->severity));
     draw_field(d, x + 2, y, widths[2] - 1, false, ROLE_DIM, or_dash(row->source));
     Str text = str_from(or_dash(row->text));
@@ -120,7 +121,7 @@ static void fit_commands(int width, const CommandList *commands, int widths[CMD_
     columns_fit(command_columns, need, CMD_COLUMNS, width, ANSWER_WISH, ANSWER_LEAST, widths);
 }
 
-static void draw_command(const Draw *d, int y, const CommandRow *row,
+static void draw_command(const Draw *d, int y, const Screen *screen, const CommandRow *row,
                          const int widths[CMD_COLUMNS])
 {
     char text[FORMAT_MAX];
@@ -132,6 +133,8 @@ static void draw_command(const Draw *d, int y, const CommandRow *row,
                                       : ROLE_TEXT;
         draw_field(d, x, y, widths[c] - 1, false, role, command_cell(row, c, text));
     }
+    draw_text(d, widths[CMD_TIME] - 1, y, ROLE_MARKED,
+              mark_has(screen->m, PANE_COMMANDS, row->command) ? "*" : "");
     int answer = draw_text(d, x, y, ROLE_TEXT, row->answer);
     if (row->reason && row->reason[0]) {
         draw_f(d, answer > 0 ? x + answer + 2 : x, y, ROLE_DIM, "reason \"%s\"", row->reason);
@@ -170,7 +173,8 @@ void commands_draw(const Draw *d, const Screen *screen)
     int top = scroll_top(place, count, rows);
     for (int i = 0; i < rows && top + i < count; i++) {
         draw_hit(&body, 0, 1 + i, body.r.w, HIT_ROW, PANE_COMMANDS, top + i);
-        draw_command(&body, 1 + i, &commands->rows[m->shown[PANE_COMMANDS][top + i]], widths);
+        draw_command(&body, 1 + i, screen, &commands->rows[m->shown[PANE_COMMANDS][top + i]],
+                     widths);
         if (top + i == place && m->focus == PANE_COMMANDS) {
             draw_flag_row(&body, 1 + i, CELL_SELECTED);
             surface_cursor(body.surface, body.r.x, body.r.y + 1 + i);

@@ -79,7 +79,7 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_VIEW, "view", 'w', 0, 0, G_LOOK, "", "next named view of the configuration")            \
     X(ACT_WORST, "worst", '!', 0, 0, G_LOOK, "", "go to the worst alert that nobody saw")         \
     X(ACT_ACK, "acknowledge", 'a', 0, 0, G_LOOK, "", "acknowledge the alert; noted in the log")   \
-    X(ACT_COPY_ROW, "copy-row", 'y', 0, 0, G_LOOK, "", "copy the row to the terminal's clipboard")\
+    X(ACT_COPY_ROW, "copy-row", 'y', 0, 0, G_LOOK, "", "copy the row, or the marked ones, as text")  \
     X(ACT_COPY_SCREEN, "copy-screen", 'Y', 0, 0, G_LOOK, "", "copy the screen as text")           \
     X(ACT_FILTER, "filter", '/', TK_F4, 0, G_FIND, "Filter",                                      \
       "show matching rows: words, !not, state:dead, pol:210, kv>90")                              \
@@ -92,9 +92,11 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_SORT_PREV, "sort-left", '<', 0, 0, G_FIND, "", "sort by the column to the left")        \
     X(ACT_SORT_NEXT, "sort-right", '>', 0, 0, G_FIND, "", "sort by the column to the right")      \
     X(ACT_SORT_INVERT, "sort-invert", 'I', 0, 0, G_FIND, "", "turn the order round")              \
-    X(ACT_MARK, "mark", ' ', 0, 0, G_FIND, "Mark", "mark engine or sample; actions take all")     \
+    X(ACT_MARK, "mark", ' ', 0, 0, G_FIND, "Mark", "mark the row; actions and copies take all")   \
     X(ACT_MARK_RANGE, "mark-range", 'v', 0, 0, G_FIND, "", "mark from the last mark to here")      \
     X(ACT_MARK_ALL, "mark-all", '*', 0, 0, G_FIND, "", "mark all rows shown, or none")            \
+    X(ACT_COMPARE, "compare", '=', 0, 0, G_FIND, "",                                              \
+      "two marked engines, steps or policies side by side; or this and the one before")          \
     X(ACT_STEP_PREV, "step-back", '[', 'T', 0, G_TIME, "Step", "to the start of the step before") \
     X(ACT_STEP_NEXT, "step-on", ']', 't', 0, G_TIME, "", "to the start of the next step")         \
     X(ACT_ALERT_PREV, "alert-back", '{', 0, 0, G_TIME, "Alert", "to the alert before")            \

@@ -277,6 +277,22 @@ static unsigned run_act(Model *model, const Snapshot *snap, Action action, int64
     return 0;
 }
 
+static unsigned compare(Model *model, const Snapshot *snap, int64_t now_us)
+{
+    int64_t ids[2] = {0, 0};
+    const char *why = NULL;
+    if (!mark_pair(model, snap, ids, &why)) {
+        model_say(model, ROLE_INFO, now_us, "%s", why);
+        return MODEL_DRAW;
+    }
+    Pane pane = model->focus;
+    model->depth = 0;
+    unsigned flags = open_detail(model, DETAIL_COMPARE, ids[0]);
+    model->detail[0].other = ids[1];
+    model->detail[0].pane = pane;
+    return flags;
+}
+
 static unsigned run_find(Model *model, const Snapshot *snap, Action action, int64_t now_us)
 {
     switch ((int)action) {
@@ -297,6 +313,7 @@ static unsigned run_find(Model *model, const Snapshot *snap, Action action, int6
     case ACT_MARK: return mark_row(model, snap, now_us);
     case ACT_MARK_RANGE: return mark_range(model, snap, now_us);
     case ACT_MARK_ALL: return mark_all(model, snap, now_us);
+    case ACT_COMPARE: return compare(model, snap, now_us);
     }
     return 0;
 }

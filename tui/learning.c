@@ -124,6 +124,7 @@ static void draw_step(const Draw *d, int y, const Screen *screen, const StepRow 
     char a[FORMAT_MAX];
     int64_t end = row->ended_us > 0 ? row->ended_us : screen->s->t_us;
     draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
+    draw_text(d, 1, y, ROLE_MARKED, mark_has(screen->m, PANE_LEARNING, row->step) ? "*" : "");
     draw_f(d, 2, y, ROLE_TEXT, "%lld", (long long)row->step);
     draw_field(d, 9, y, 6, false, ROLE_TEXT, format_version(row->policy_version, a));
     draw_field(d, 15, y, 7, true, ROLE_GRAPH2, format_ratio_val(row->reward_mean, a));

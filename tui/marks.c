@@ -1,8 +1,14 @@
-/* Marks: engines and samples in flight that an action takes together. A mark belongs to the
+/* Marks: rows that an action, a copy or a comparison takes together. A mark belongs to the
  * identity, not to the row; a sample's mark goes when the sample is no longer in flight. */
 #include "tui/model.h"
 
 #include <string.h>
+
+/* Timeline and learning show the same rows. */
+static Pane owner(Pane pane)
+{
+    return pane == PANE_LEARNING ? PANE_STEPS : pane;
+}
 
 bool mark_has(const Model *model, Pane pane, int64_t id)
 {
@@ -10,8 +16,9 @@ bool mark_has(const Model *model, Pane pane, int64_t id)
         const RowOrder *found = model_order_of(model, id);
         return found && found->marked;
     }
-    for (int i = 0; i < model->marked_samples && pane == PANE_TAIL; i++) {
-        if (model->marked_sample[i] == id) {
+    const MarkList *list = &model->marks[owner(pane)];
+    for (int i = 0; i < list->count; i++) {
+        if (list->ids[i] == id) {
             return true;
         }
     }
@@ -20,7 +27,7 @@ bool mark_has(const Model *model, Pane pane, int64_t id)
 
 int mark_count(const Model *model, Pane pane)
 {
-    int count = pane == PANE_TAIL ? model->marked_samples : 0;
+    int count = pane == PANE_ENGINES ? 0 : model->marks[owner(pane)].count;
     for (int i = 0; i < model->order_count && pane == PANE_ENGINES; i++) {
         count += model->order[i].marked ? 1 : 0;
     }
@@ -29,46 +36,51 @@ int mark_count(const Model *model, Pane pane)
 
 bool mark_none(Model *model)
 {
-    bool any = mark_count(model, PANE_ENGINES) + mark_count(model, PANE_TAIL) > 0;
+    bool any = false;
+    for (int pane = 0; pane < PANE_COUNT; pane++) {
+        any = any || mark_count(model, (Pane)pane) > 0;
+        model->marks[pane].count = 0;
+    }
     for (int i = 0; i < model->order_count; i++) {
         model->order[i].marked = false;
     }
-    model->marked_samples = 0;
     return any;
 }
 
 /* False: there is no room for one more. */
 static bool set_mark(Model *model, Pane pane, int64_t id, bool on)
 {
+    MarkList *list = &model->marks[owner(pane)];
     RowOrder *order = pane == PANE_ENGINES ? model_order_find(model, id) : NULL;
-    if (order) {
-        order->marked = on;
-    }
-    if (pane != PANE_TAIL || id <= 0 || mark_has(model, pane, id) == on) {
+    if (pane == PANE_ENGINES || mark_has(model, pane, id) == on) {
+        if (order) {
+            order->marked = on;
+        }
         return true;
     }
-    if (on && model->marked_samples == MODEL_TARGETS_MAX) {
+    if (on && list->count == MODEL_TARGETS_MAX) {
         return false;
     }
     if (on) {
-        model->marked_sample[model->marked_samples++] = id;
+        list->ids[list->count++] = id;
         return true;
     }
     int kept = 0;
-    for (int i = 0; i < model->marked_samples; i++) {
-        if (model->marked_sample[i] != id) {
-            model->marked_sample[kept++] = model->marked_sample[i];
+    for (int i = 0; i < list->count; i++) {
+        if (list->ids[i] != id) {
+            list->ids[kept++] = list->ids[i];
         }
     }
-    model->marked_samples = kept;
+    list->count = kept;
     return true;
 }
 
 void mark_observe(Model *model, const Snapshot *snap)
 {
-    for (int i = model->marked_samples - 1; i >= 0 && snap->ready; i--) {
-        if (!snapshot_tail(snap, model->marked_sample[i])) {
-            (void)set_mark(model, PANE_TAIL, model->marked_sample[i], false);
+    const MarkList *list = &model->marks[PANE_TAIL];
+    for (int i = list->count - 1; i >= 0 && snap->ready; i--) {
+        if (!snapshot_tail(snap, list->ids[i])) {
+            (void)set_mark(model, PANE_TAIL, list->ids[i], false);
         }
     }
 }
@@ -78,19 +90,9 @@ static int64_t id_at(const Model *model, const Snapshot *snap, Pane pane, int pl
     return model_row_id(snap, pane, model->shown[pane][place]);
 }
 
-/* Says so where nothing can be marked. */
-static bool markable(Model *model, const Snapshot *snap, int64_t now_us)
-{
-    if (model->focus != PANE_ENGINES && model->focus != PANE_TAIL) {
-        model_say(model, ROLE_INFO, now_us, "marks are for engines (1) and samples (2)");
-        return false;
-    }
-    return model_place(model, snap, model->focus) >= 0;
-}
-
 static void say_full(Model *model, int64_t now_us)
 {
-    model_say(model, ROLE_WARN, now_us, "%d samples are marked; an action takes no more",
+    model_say(model, ROLE_WARN, now_us, "%d rows are marked here; there is room for no more",
               MODEL_TARGETS_MAX);
 }
 
@@ -109,8 +111,8 @@ static void mark_group(Model *model, const Snapshot *snap, const GroupLine *grou
 unsigned mark_row(Model *model, const Snapshot *snap, int64_t now_us)
 {
     Pane pane = model->focus;
-    if (!markable(model, snap, now_us)) {
-        return MODEL_DRAW;
+    if (model_place(model, snap, pane) < 0) {
+        return 0;
     }
     int place = model_place(model, snap, pane);
     const GroupLine *group = pane == PANE_ENGINES ? group_at(model, place) : NULL;
@@ -131,8 +133,8 @@ unsigned mark_row(Model *model, const Snapshot *snap, int64_t now_us)
 unsigned mark_range(Model *model, const Snapshot *snap, int64_t now_us)
 {
     Pane pane = model->focus;
-    if (!markable(model, snap, now_us)) {
-        return MODEL_DRAW;
+    if (model_place(model, snap, pane) < 0) {
+        return 0;
     }
     int count = model->shown_count[pane];
     int place = model_place(model, snap, pane);
@@ -159,8 +161,8 @@ unsigned mark_range(Model *model, const Snapshot *snap, int64_t now_us)
 unsigned mark_all(Model *model, const Snapshot *snap, int64_t now_us)
 {
     Pane pane = model->focus;
-    if (!markable(model, snap, now_us)) {
-        return MODEL_DRAW;
+    if (model_place(model, snap, pane) < 0) {
+        return 0;
     }
     bool set = mark_count(model, pane) == 0;
     bool room = true;
@@ -171,4 +173,45 @@ unsigned mark_all(Model *model, const Snapshot *snap, int64_t now_us)
         say_full(model, now_us);
     }
     return MODEL_DRAW;
+}
+
+bool mark_pair(const Model *model, const Snapshot *snap, int64_t out[2], const char **why)
+{
+    Pane pane = model->focus;
+    int place = model_place(model, snap, pane);
+    int found = 0;
+    *why = "put the cursor on an engine (1), a step (3) or a policy (5), or mark two";
+    if (place < 0 || pane == PANE_TAIL || pane == PANE_EVENTS || pane == PANE_COMMANDS) {
+        return false;
+    }
+    for (int i = 0; i < model_row_count(snap, pane); i++) {
+        int64_t id = model_row_id(snap, pane, i);
+        if (mark_has(model, pane, id) && found < 2) {
+            out[found++] = id;
+        }
+    }
+    *why = "two rows are compared; more are marked (Esc takes the marks away)";
+    if (mark_count(model, pane) > 2) {
+        return false;
+    }
+    int64_t here = model_row_id(snap, pane, model->shown[pane][place]);
+    if (found == 1 && out[0] != here) {
+        out[found++] = here;
+    }
+    if (found == 0) {
+        out[found++] = here;
+        for (int i = 0; i + 1 < model_row_count(snap, pane) && pane != PANE_ENGINES; i++) {
+            if (model_row_id(snap, pane, i) == here) { /* newest first: the next is older */
+                out[found++] = model_row_id(snap, pane, i + 1);
+            }
+        }
+    }
+    *why = pane == PANE_ENGINES ? "mark one engine (Space) and put the cursor on another"
+                                : "there is none before it to compare it with";
+    if (found == 2 && out[0] > out[1]) { /* the older one stands left */
+        int64_t swap = out[0];
+        out[0] = out[1];
+        out[1] = swap;
+    }
+    return found == 2;
 }

@@ -43,7 +43,8 @@ enum { /* what the loop must do */
     MODEL_THEME = 1024,
     MODEL_MARKS = 2048, /* the bookmarks changed: write the side file */
     MODEL_SHELL = 4096, /* run the user's command `shell` */
-    MODEL_BELL = 8192   /* a critical alert that was not there before */
+    MODEL_BELL = 8192,  /* a critical alert that was not there before */
+    MODEL_EXPORT = 16384 /* write the chosen rows to export_path */
 };
 
 typedef enum Mode {
@@ -95,6 +96,11 @@ typedef struct RowOrder { /* severity as it is used for the order: changes after
     bool marked;
 } RowOrder;
 
+typedef struct MarkList { /* identities */
+    int64_t ids[MODEL_TARGETS_MAX];
+    int count;
+} MarkList;
+
 typedef struct Target { /* fixed when the key was pressed */
     int64_t engine, sample, incarnation;
     EngineState state;
@@ -140,7 +146,8 @@ typedef struct Outgoing {
 
 typedef struct Detail {
     DetailKind kind;
-    int64_t id;
+    int64_t id, other; /* other: of a comparison, whose rows are those of `pane` */
+    Pane pane;
     int scroll;
     int64_t cursor; /* row of a list inside (samples of a step) by place */
 } Detail;
@@ -209,8 +216,7 @@ typedef struct Model {
     int group_count;
     RowOrder order[MODEL_ENGINES_MAX];
     int order_count;
-    int64_t marked_sample[MODEL_TARGETS_MAX];
-    int marked_samples;
+    MarkList marks[PANE_COUNT]; /* of engines in `order`; of learning in that of steps */
     /* time */
     bool live, playing, frozen;
     int64_t t_us, frozen_us, played_at_us; /* wall time of the last advance while playing */
@@ -243,6 +249,7 @@ typedef struct Model {
     Verb undo_verb;
     Target undo_target;
     bool undo_set;
+    char export_path[MODEL_INPUT_MAX];
     char message[240];
     Role message_role;
     int64_t message_until_us;
@@ -293,11 +300,14 @@ RowOrder *model_order_find(Model *model, int64_t engine);
 const RowOrder *model_order_of(const Model *model, int64_t engine);
 bool model_row_matches(const Snapshot *snap, Pane pane, int index, const char *filter);
 void model_order(Model *model, const Snapshot *snap);
-/* marks.c: engines by engine, samples by sample */
+/* marks.c: by identity, in every pane */
 bool mark_has(const Model *model, Pane pane, int64_t id);
 int mark_count(const Model *model, Pane pane);
 bool mark_none(Model *model); /* false: there was none */
 void mark_observe(Model *model, const Snapshot *snap); /* drops samples no longer in flight */
+/* Two rows to compare: the marked ones, the marked one and the cursor, or the cursor and the one
+ * before it in time. False: a sentence in `why`. */
+bool mark_pair(const Model *model, const Snapshot *snap, int64_t out[2], const char **why);
 unsigned mark_row(Model *model, const Snapshot *snap, int64_t now_us);
 unsigned mark_range(Model *model, const Snapshot *snap, int64_t now_us);
 unsigned mark_all(Model *model, const Snapshot *snap, int64_t now_us);

@@ -60,6 +60,7 @@ static void draw_policy(const Draw *d, int y, const Screen *screen, const Policy
     char a[FORMAT_MAX];
     int64_t t = screen->s->t_us;
     draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
+    draw_text(d, 1, y, ROLE_MARKED, mark_has(screen->m, PANE_POLICIES, row->version) ? "*" : "");
     draw_field(d, 2, y, 6, false, ROLE_TEXT, format_version(row->version, a));
     draw_field(d, 9, y, 11, false, policy_role(row->state), policy_state_name(row->state));
     (void)str_format(a, sizeof a, "%lld", (long long)row->step);

@@ -50,6 +50,25 @@ static void draw_typing(const Draw *d, const Screen *screen, const char *label, 
     draw_f(d, x + 2, 0, ROLE_DIM, "%s", hint);
 }
 
+/* How many rows are marked, in every pane where some are. */
+static void marks_add(const Model *m, SegmentLine *line)
+{
+    static const char *const rows[PANE_COUNT] = {
+        [PANE_ENGINES] = "engines", [PANE_TAIL] = "samples",      [PANE_STEPS] = "steps",
+        [PANE_EVENTS] = "events",   [PANE_POLICIES] = "policies", [PANE_COMMANDS] = "commands"};
+    bool any = false;
+    for (int pane = 0; pane < PANE_COUNT; pane++) {
+        int count = rows[pane] ? mark_count(m, (Pane)pane) : 0;
+        if (count > 0) {
+            segment_add(line, 1, ROLE_CONFIRM, "marked %s: %d", rows[pane], count);
+        }
+        any = any || count > 0;
+    }
+    if (!any) {
+        segment_add(line, 1, ROLE_TEXT, "marked: 0");
+    }
+}
+
 static void draw_facts(const Draw *d, const Screen *screen)
 {
     const Model *m = screen->m;
@@ -76,14 +95,7 @@ static void draw_facts(const Draw *d, const Screen *screen)
                 m->inverted[m->focus] ? " inverted" : "");
     segment_add(&line, 0, filter[0] ? ROLE_CONFIRM : ROLE_TEXT, "filter: %s",
                 filter[0] ? filter : "none");
-    int engines = mark_count(m, PANE_ENGINES);
-    int samples = mark_count(m, PANE_TAIL);
-    if (samples > 0) {
-        segment_add(&line, 1, ROLE_CONFIRM, "marked samples: %d", samples);
-    }
-    if (samples == 0 || engines > 0) {
-        segment_add(&line, 1, engines ? ROLE_CONFIRM : ROLE_TEXT, "marked: %d", engines);
-    }
+    marks_add(m, &line);
     if (m->search[0]) {
         segment_add(&line, 1, ROLE_MATCH, "search: %s", m->search);
     }

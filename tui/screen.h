@@ -62,6 +62,7 @@ void detail_draw(const Draw *d, const Screen *screen);
 void detail_sample_draw(const Draw *d, const Screen *screen, const Detail *detail);
 void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int scroll,
                         bool side);
+void compare_draw(const Draw *d, const Screen *screen, const Detail *detail);
 void help_draw(const Draw *d, const Screen *screen);
 /* A click on a title there sorts by the column of that name; NULL and a name that does not sort
  * are none. */

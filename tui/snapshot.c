@@ -128,6 +128,7 @@ static void read_detail(View *view, const SnapRequest *request, Arena *arena, Sn
     case DETAIL_NONE:
     case DETAIL_EVENT:
     case DETAIL_COMMAND:
+    case DETAIL_COMPARE:
         break;
     }
 }

@@ -13,7 +13,8 @@ typedef enum DetailKind {
     DETAIL_POLICY,
     DETAIL_EVENT,
     DETAIL_COMMAND,
-    DETAIL_ALERT
+    DETAIL_ALERT,
+    DETAIL_COMPARE /* two engines, steps or policies beside each other */
 } DetailKind;
 
 enum {

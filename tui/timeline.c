@@ -120,6 +120,7 @@ static void draw_finished(const Draw *d, int y, const Screen *screen, const Step
     int64_t end = step->ended_us > 0 ? step->ended_us : screen->s->t_us;
     bool bad = step->outcome && strcmp(step->outcome, "ok") != 0;
     draw_text(d, 0, y, ROLE_KEY, cursor ? ">" : "");
+    draw_text(d, 1, y, ROLE_MARKED, mark_has(screen->m, PANE_STEPS, step->step) ? "*" : "");
     draw_f(d, 2, y, bad ? ROLE_CRIT : ROLE_TEXT, "%lld", (long long)step->step);
     for (size_t i = 0; i < step->span_count; i++) {
         const PhaseSpan *span = &step->spans[i];

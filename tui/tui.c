@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "tui/aside.h"
 #include "tui/link.h"
+#include "tui/rows.h"
 #include "tui/screen.h"
 #include "tui/seek.h"
 #include "tui/term.h"
@@ -198,10 +199,14 @@ static void copy_out(Tui *tui, bool whole)
     Text text;
     int x = 0;
     int y = 0;
+    int rows = 0;
     text_init(&text, 1 << 20);
     if (whole) {
         surface_dump_text(tui->surface, &text);
-    } else {
+    } else if (tui->model->depth == 0) {
+        rows = rows_chosen(tui->model, snap(tui), false, &text);
+    }
+    if (!whole && rows == 0) { /* a line of a page */
         surface_cursor_get(tui->surface, &x, &y);
         surface_dump_row(tui->surface, y, &text);
     }
@@ -209,7 +214,9 @@ static void copy_out(Tui *tui, bool whole)
     Fault fault = {0};
     if (term_copy(tui->term, text_str(&text))) {
         model_say(tui->model, ROLE_INFO, clock_wall_us(),
-                  "copied %d bytes to the terminal's clipboard, if it takes OSC 52", (int)text.n);
+                  "copied %d line%s, %d bytes, to the terminal's clipboard, if it takes OSC 52",
+                  rows > 0 ? rows : whole ? surface_h(tui->surface) : 1,
+                  rows > 1 || whole ? "s" : "", (int)text.n);
     } else if (copy_to_file(text_str(&text), path, sizeof path, &fault) == ERR_OK) {
         model_say(tui->model, ROLE_INFO, clock_wall_us(),
                   "%d bytes are more than a terminal's clipboard takes; they are in %s",
@@ -218,6 +225,18 @@ static void copy_out(Tui *tui, bool whole)
         model_say(tui->model, ROLE_WARN, clock_wall_us(), "not copied: %s", fault.sentence);
     }
     text_free(&text);
+}
+
+static void export(Tui *tui)
+{
+    Fault fault = {0};
+    int rows = 0;
+    if (export_rows(tui->model, snap(tui), &rows, &fault) == ERR_OK) {
+        model_say(tui->model, ROLE_OK, clock_wall_us(), "%d row%s written to %s", rows,
+                  rows == 1 ? "" : "s", tui->model->export_path);
+    } else {
+        model_say(tui->model, ROLE_WARN, clock_wall_us(), "not exported: %s", fault.sentence);
+    }
 }
 
 static void run_shell(Tui *tui)
@@ -249,6 +268,9 @@ static void obey(Tui *tui, unsigned flags)
     if (flags & (MODEL_COPY_ROW | MODEL_COPY_SCREEN)) {
         copy_out(tui, (flags & MODEL_COPY_SCREEN) != 0);
         flags |= MODEL_DRAW;
+    }
+    if (flags & MODEL_EXPORT) {
+        export(tui);
     }
     if (flags & MODEL_SUSPEND) {
         int w = 0;

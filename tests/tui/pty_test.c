@@ -28,7 +28,7 @@ static char folder[] = "/tmp/rolltop-pty-XXXXXX";
 static char log_path[128];
 static Store *store;
 static int64_t began_us;
-static volatile bool writing;
+static _Atomic bool writing;
 
 /* ---- a run that goes on -------------------------------------------------------------------- */
 

@@ -164,6 +164,9 @@ static void details(void)
     shot("detail-policy-80x24", 80, 24, false, true, false, "5j\n");
     shot("detail-alert-80x24", 80, 24, false, true, false, "!");
     shot("detail-command-80x24", 80, 24, false, true, false, "7\n");
+    shot("compare-policies-80x24", 80, 24, false, true, false, "5=");
+    shot("compare-steps-80x24", 80, 24, false, true, false, "3=");
+    shot("compare-engines-120x40", 120, 40, false, true, false, "jj jjjjjj=");
     shot("help-80x24", 80, 24, false, true, false, "?");
 }
 
