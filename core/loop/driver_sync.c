@@ -69,11 +69,13 @@ static void keep_doubt(SyncJob *job, int engine)
     if (!txn_in_doubt(job->txn, engine)) {
         return;
     }
-    seat->doubt_us = clock_mono_us() + TXN_DOUBT_US;
+    int64_t lasts_us = d->config->update_doubt_us;
+    lasts_us = lasts_us > 0 ? lasts_us : TXN_DOUBT_US;
+    seat->doubt_us = clock_mono_us() + lasts_us;
     bool restart = seat->part && seat->bring && !d->shutting;
     driver_event(d, SEVERITY_WARN, fleet_engine(d->fleet, engine).name, engine + 1,
                  "a call to it was given up and may still act: %s",
-                 restart ? "it is started again" : "it stays out of updates for ten minutes");
+                 restart ? "it is started again" : "it stays out of updates until that is over");
     if (restart) {
         driver_part_restart(seat->part);
     }
@@ -376,6 +378,7 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
                         .delta_base = only < 0 && to == d->delta.published ? d->delta.base : -1,
                         .apply_retries = 1,
                         .canary_tolerance = (float)driver_canary_tolerance(d)};
+    memcpy(config.phase_budget_us, d->config->update_budget_us, sizeof config.phase_budget_us);
     job->txn = txn_new(&config, ids, job->count);
     free(ids);
     const KeptCanary *there = driver_kept_canary(d, to);

@@ -117,7 +117,12 @@ static void checked(uv_work_t *work, int status)
     job->calls--;
     bool ok = status == 0 && check->err == ERR_OK;
     char detail[FAULT_TEXT_MAX + 64];
-    if (ok) {
+    if (job->over) { /* its budget was spent: another transaction may have its own check by now */
+        (void)str_format(detail, sizeof detail, "too late: the update has ended");
+        if (ok) {
+            artifact_free(&check->artifact);
+        }
+    } else if (ok) {
         (void)str_format(detail, sizeof detail, "%d tensors, %lld bytes, digest %s",
                          check->artifact.tensors, (long long)check->artifact.bytes,
                          check->artifact.digest);
@@ -403,6 +408,17 @@ static void not_sent(SyncCall *call, const char *why)
     }
 }
 
+/* A call outlives its phase's budget by a moment only: who was given up must not keep its
+ * transaction, and with it a fence, waiting. Loads may take as long as the budget says. */
+static int64_t call_timeout_ms(const SyncJob *job, const TxnAction *action, EngineCallKind kind)
+{
+    enum { MOMENT_MS = 1000 };
+    int64_t budget_ms = txn_budget_us(job->txn, action->phase) / 1000 + MOMENT_MS;
+    bool loads = kind == ENGINE_UPDATE_DISK || kind == ENGINE_PULL;
+    int64_t usual_ms = engine_call_timeout_ms(kind);
+    return loads || budget_ms < usual_ms ? budget_ms : usual_ms;
+}
+
 static void call_engine(SyncJob *job, const TxnAction *action)
 {
     Driver *d = job->d;
@@ -450,6 +466,7 @@ static void call_engine(SyncJob *job, const TxnAction *action)
     *context = (SyncCall){.job = job, .action = *action, .sent_us = clock_mono_us()};
     Fault fault = {0};
     job->calls++;
+    call.timeout_ms = call_timeout_ms(job, action, call.kind);
     if (fleet_call(d->fleet, action->engine, &call, listener(context), context, &fault) !=
         ERR_OK) {
         not_sent(context, fault.sentence);

@@ -77,6 +77,8 @@ typedef struct RunConfig {
     const char *local_checkpoint_dir; /* of engines of others, on their hosts; NULL: they load
                                        * complete checkpoints */
     double norm_jump;
+    int64_t update_budget_us[TXN_PHASE_COUNT]; /* of a transaction; 0: defaults */
+    int64_t update_doubt_us; /* how long a call that was given up may still act; 0: default */
     int64_t disk_wait_us; /* how long a write that the disk refuses is tried again */
     const char *save_dir; /* NULL: no checkpoints besides the resume state */
     int64_t startup_s;    /* bound for parts to come up */

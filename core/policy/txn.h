@@ -38,7 +38,8 @@
 
 typedef struct Txn Txn;
 
-/* How long after it was given up a call may still act; later than any proxy keeps one. */
+/* How long after it was given up a call may still act, if nobody says otherwise; later than any
+ * proxy keeps one. */
 #define TXN_DOUBT_US INT64_C(600000000)
 
 typedef struct TxnMember {
@@ -58,7 +59,7 @@ typedef struct TxnConfig {
     int64_t delta_base;    /* to_version is there as a delta on this version; -1: only in full */
     int apply_retries;     /* per engine, 1 */
     int flush_retries;     /* 0: default, 25 */
-    int64_t phase_budget_us[TXN_PHASE_COUNT]; /* per TxnPhase; 0: default (txn.c) */
+    int64_t phase_budget_us[TXN_PHASE_COUNT]; /* per TxnPhase; 0: default (txn_phases.c) */
     float canary_tolerance; /* largest |difference| of a canary log-prob; 0: default 0.05 */
 } TxnConfig;
 
@@ -121,6 +122,7 @@ void txn_tick(Txn *txn, int64_t now_us); /* budgets */
 bool txn_next(Txn *txn, TxnAction *out);
 int64_t txn_next_due_us(const Txn *txn); /* when txn_tick must be called at the latest */
 TxnPhase txn_phase(const Txn *txn);
+int64_t txn_budget_us(const Txn *txn, TxnPhase phase); /* as configured, or the default; 0: none */
 uint64_t txn_ignored(const Txn *txn); /* answers of other attempts or incarnations; for tests */
 bool txn_failed(const Txn *txn, int engine); /* at a DECIDE to roll back: it is among the odd */
 /* What it holds was loaded from its own copy: that copy holds it, if the engine was verified. */

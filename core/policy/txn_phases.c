@@ -36,11 +36,16 @@ int64_t txn_wanted_version(const Txn *txn)
     return txn->rolling_back ? txn->config.from_version : txn->config.to_version;
 }
 
+int64_t txn_budget_us(const Txn *txn, TxnPhase phase)
+{
+    int64_t stated = txn->config.phase_budget_us[phase];
+    return stated > 0 ? stated : default_budget_us(phase);
+}
+
 void txn_enter(Txn *txn, TxnPhase phase, int64_t now_us)
 {
     txn->phase = phase;
-    int64_t budget = txn->config.phase_budget_us[phase];
-    budget = budget > 0 ? budget : default_budget_us(phase);
+    int64_t budget = txn_budget_us(txn, phase);
     txn->deadline_us = budget > 0 ? now_us + budget : 0;
     for (int i = 0; i < txn->count; i++) {
         Member *member = &txn->members[i];

@@ -3,18 +3,12 @@
  * the call that stands for the phase, and engines that misbehave by their fault route. After each
  * kill everything must come back, a policy must go out to all three, and then, with the run held,
  * the engines themselves are asked what they hold. The log is judged with the rules of
- * docs/policy-transaction.md. usage: policy_phases_test [all | JSON of a fault]; without: a short
- * set. */
+ * docs/policy-transaction.md. usage: policy_phases_test [all | prepare | JSON of a
+ * fault]; without: a short set. */
 #include "tests/harness.h"
-#include "tests/policy/tap.h"
-#include "tests/stub_trainer.h"
+#include "tests/policy/phases_world.h"
 
-#include "core/base/clock.h"
-
-#include <sys/stat.h>
-#include <sys/wait.h>
-
-enum { WAIT_S = 120, LINE = 8192, ODD = 1 }; /* ODD: the engine that is killed or misbehaves */
+enum { ODD = 1 }; /* the engine that is killed or misbehaves */
 
 typedef enum Victim { CORE, ENGINE, FRONTEND, TRAINER } Victim;
 
@@ -26,190 +20,6 @@ typedef struct Round {
     int delay_us;
     const char *fault; /* of the last engine, so that the others go back */
 } Round;
-
-typedef struct World {
-    char dir[128], base[256], log[256], engines_file[256];
-    Tap tap;
-    TapOrder *order;
-    pid_t engine[TAP_ENGINES], tapper, core, frontend;
-    int frontend_port;
-    char url[64];
-    char vocab[16], self[512];
-} World;
-
-static World w;
-
-/* ---- processes ---------------------------------------------------------------------------- */
-
-static pid_t start(const char *const *argv, const char *out)
-{
-    pid_t pid = fork();
-    if (pid == 0) {
-        char path[512];
-        (void)snprintf(path, sizeof path, "%s/%s", w.dir, out);
-        if (!freopen("/dev/null", "r", stdin) || !freopen(path, "a", stdout)) {
-            _exit(127);
-        }
-        (void)dup2(1, 2);
-        (void)execv(argv[0], (char *const *)(uintptr_t)argv);
-        _exit(127);
-    }
-    return pid;
-}
-
-static void stop(pid_t *pid, int signal)
-{
-    if (*pid > 0) {
-        (void)kill(*pid, signal);
-        (void)waitpid(*pid, NULL, 0);
-        *pid = 0;
-    }
-}
-
-static void start_engine(int i)
-{
-    char port[16], name[16];
-    (void)snprintf(port, sizeof port, "%d", w.tap.engine_port[i]);
-    (void)snprintf(name, sizeof name, "eng-%02d", i);
-    const char *argv[] = {ROLLTOP_BINARY, "engine", "--synthetic", "--port", port, "--name", name,
-                          "--model-path", w.base, "--vocab", w.vocab, "--faults",
-                          "--synthetic-tokens-per-s", "0", "--incremental-streaming-output", NULL};
-    w.engine[i] = start(argv, name);
-}
-
-static void start_frontend(void)
-{
-    char port[16], engine[TAP_ENGINES][32];
-    (void)snprintf(port, sizeof port, "%d", w.frontend_port);
-    for (int i = 0; i < TAP_ENGINES; i++) {
-        (void)snprintf(engine[i], sizeof engine[i], "127.0.0.1:%d", w.tap.port[i]);
-    }
-    const char *argv[] = {ROLLTOP_BINARY, "frontend", "--port", port, "--engine", engine[0],
-                          "--engine", engine[1], "--engine", engine[2], NULL};
-    w.frontend = start(argv, "frontend");
-}
-
-static void start_core(bool resume)
-{
-    char data[512];
-    (void)snprintf(data, sizeof data, "%s/../train.jsonl", w.base);
-    const char *argv[] = {
-        ROLLTOP_BINARY, "run", "--headless", "--log", w.log, "--run-id", "phases",
-        "--hf-checkpoint", w.base, "--prompt-data", data, "--label-key", "label", "--rm-type",
-        "digits", "--rollout-batch-size", "4", "--n-samples-per-prompt", "2",
-        "--rollout-max-response-len", "8", "--num-rollout", "1000000", "--engines-file",
-        w.engines_file, "--rollout-url", w.url, "--trainer", w.self,
-        "--rollout-skip-special-tokens",
-        "--publish-dtype", "f32", resume ? "--resume" : NULL, NULL};
-    w.core = start(argv, "core");
-}
-
-/* A child of the core whose command line has `word`; 0: none. */
-static pid_t child_of_core(const char *word)
-{
-    DIR *dir = opendir("/proc");
-    pid_t found = 0;
-    for (struct dirent *entry = dir ? readdir(dir) : NULL; entry && !found; entry = readdir(dir)) {
-        char path[320], stat[512] = "", line[1024] = "";
-        int parent = 0;
-        (void)snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
-        FILE *file = atoi(entry->d_name) > 0 ? fopen(path, "r") : NULL;
-        if (!file) {
-            continue;
-        }
-        if (fgets(stat, sizeof stat, file) && strrchr(stat, ')')) {
-            (void)sscanf(strrchr(stat, ')'), ") %*c %d", &parent);
-        }
-        (void)fclose(file);
-        (void)snprintf(path, sizeof path, "/proc/%s/cmdline", entry->d_name);
-        file = parent == w.core ? fopen(path, "r") : NULL;
-        size_t n = file ? fread(line, 1, sizeof line - 1, file) : 0;
-        if (file) {
-            (void)fclose(file);
-        }
-        if (memmem(line, n, word, strlen(word))) {
-            found = atoi(entry->d_name);
-        }
-    }
-    if (dir) {
-        closedir(dir);
-    }
-    return found;
-}
-
-/* ---- the log, the core, the engines ------------------------------------------------------- */
-
-static bool ask_log(const char *sql, char *out, size_t size)
-{
-    char command[LINE], line[LINE] = "";
-    (void)snprintf(command, sizeof command, "%s query %s --json --sql \"select (%s) n\" 2>&1",
-                   ROLLTOP_BINARY, w.log, sql);
-    FILE *in = popen(command, "r");
-    cJSON *row = in && fgets(line, sizeof line, in) ? cJSON_Parse(line) : NULL;
-    const cJSON *item = json_get(row, "n");
-    out[0] = '\0';
-    if (cJSON_IsNumber(item)) {
-        (void)snprintf(out, size, "%.0f", item->valuedouble);
-    } else if (cJSON_IsString(item)) {
-        (void)snprintf(out, size, "%s", item->valuestring);
-    }
-    cJSON_Delete(row);
-    if (in) {
-        (void)pclose(in);
-    }
-    return out[0] != '\0';
-}
-
-static int64_t log_number(const char *sql)
-{
-    char text[64];
-    return ask_log(sql, text, sizeof text) ? atoll(text) : -1;
-}
-
-static void ctl(const char *words)
-{
-    char command[LINE];
-    (void)snprintf(command, sizeof command, "%s ctl %s --run phases >>%s/ctl 2>&1",
-                   ROLLTOP_BINARY, words, w.dir);
-    int status = system(command);
-    (void)status;
-}
-
-/* One request to engine i itself, past the tap; the body in `out`. */
-static bool ask_engine(int i, const char *method, const char *path, const char *body, char *out,
-                       size_t size)
-{
-    char text[LINE];
-    int fd = tap_socket(&w.tap.engine_port[i], false);
-    struct timeval patience = {10, 0};
-    int n = snprintf(text, sizeof text, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-                     "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s", method,
-                     path, strlen(body), body);
-    size_t got = 0;
-    if (fd < 0 || send(fd, text, (size_t)n, MSG_NOSIGNAL) != n) {
-        close(fd);
-        return false;
-    }
-    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    for (ssize_t some; got + 1 < size && (some = recv(fd, out + got, size - got - 1, 0)) > 0;) {
-        got += (size_t)some;
-    }
-    out[got] = '\0';
-    close(fd);
-    return strncmp(out, "HTTP/1.1 200", 12) == 0;
-}
-
-static bool wait_log(const char *sql, int64_t least)
-{
-    int64_t until = clock_mono_us() + WAIT_S * INT64_C(1000000);
-    while (log_number(sql) < least) {
-        if (clock_mono_us() > until || waitpid(w.core, NULL, WNOHANG) == w.core) {
-            return false;
-        }
-        clock_sleep_us(20000);
-    }
-    return true;
-}
 
 /* ---- the judge ---------------------------------------------------------------------------- */
 
@@ -412,25 +222,47 @@ static const Round rounds[] = {
     {"rollback, loaded", TAP_UPDATE, 0, 2, 1, true, 0, FAILS}};
 enum { ROUNDS = sizeof rounds / sizeof *rounds };
 
-static void test_every_phase(void)
+/* Engines that follow by deltas: their copies are brought to the new version before the gate. */
+static const Round prepare_rounds[] = {
+    {"prepare", TAP_PULL, -1, 0, 1, false, 0, NULL},
+    {"prepare, one has pulled", TAP_PULL, -1, 0, 2, true, 0, NULL},
+    {"prepare, while it applies", TAP_PULL, -1, 0, 1, false, 300, NULL},
+    {"apply from its copy", TAP_UPDATE, -1, 1, 1, false, 0, NULL}};
+enum { PREPARE_ROUNDS = sizeof prepare_rounds / sizeof *prepare_rounds };
+
+static void kill_all(const Round *each, int count)
 {
     for (int victim = CORE; victim <= TRAINER; victim++) {
-        for (int i = 0; i < ROUNDS; i++) {
-            bool alone = victim == ENGINE && rounds[i].call == TAP_PUBLISHED;
+        for (int i = 0; i < count; i++) {
+            bool alone = victim == ENGINE && each[i].call == TAP_PUBLISHED;
             if (!alone) { /* the trainer knows of no engine */
-                kill_at(&rounds[i], (Victim)victim);
+                kill_at(&each[i], (Victim)victim);
             }
         }
     }
 }
 
-/* Not drop_reply: a call without an answer keeps an engine that is not ours to start again out of
- * updates for TXN_DOUBT_US. */
+static void test_every_phase(void)
+{
+    kill_all(rounds, ROUNDS);
+}
+
+static void test_prepare(void)
+{
+    kill_all(prepare_rounds, PREPARE_ROUNDS);
+    CHECK(log_number("select count(*) from policy where kind='delta'") > 0);
+    CHECK(log_number("select count(*) from txn_answer a join enumeration e on e.kind='txn_phase' "
+                     "and e.code=a.phase where e.word='prepare' and a.ok=1") > 0);
+}
+
 static void test_every_fault(void)
 {
     static const char *const faults[] = {
         FAILS,
         "{\"kind\":\"update\",\"mode\":\"partial\"}",
+        "{\"kind\":\"update\",\"mode\":\"hang\"}",
+        "{\"kind\":\"flush\",\"mode\":\"hang\"}",
+        "{\"kind\":\"drop_reply\",\"p\":1}",
         "{\"kind\":\"update\",\"mode\":\"slow\",\"s\":1}",
         "{\"kind\":\"flush\",\"mode\":\"400\",\"for\":1}",
         "{\"kind\":\"stay_paused\",\"for\":2}",
@@ -462,73 +294,6 @@ static void test_some_phases(void)
 
 /* ---- start and end ------------------------------------------------------------------------ */
 
-static TapOrder *map_order(const char *path)
-{
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    void *at = fd >= 0 && ftruncate(fd, sizeof(TapOrder)) == 0
-                   ? mmap(NULL, sizeof(TapOrder), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                   : MAP_FAILED;
-    close(fd);
-    return at == MAP_FAILED ? NULL : at;
-}
-
-static void trainer_answered(const char *type)
-{
-    static TapOrder *order;
-    order = order ? order : map_order(getenv("ROLLTOP_TEST_TAP"));
-    if (order && order->call == TAP_PUBLISHED && strcmp(type, "score") == 0) {
-        tap_fire(order);
-    }
-}
-
-static void begin(void)
-{
-    char command[LINE], path[256];
-    (void)snprintf(w.dir, sizeof w.dir, "/tmp/rolltop-phases-XXXXXX");
-    CHECK(mkdtemp(w.dir) != NULL);
-    (void)setenv("XDG_STATE_HOME", w.dir, 1);
-    (void)setenv("XDG_RUNTIME_DIR", w.dir, 1);
-    (void)snprintf(command, sizeof command, "%s demo --headless --steps 1 --engines 1 --keep --log "
-                   "%s/task.db >%s/task 2>&1 </dev/null", ROLLTOP_BINARY, w.dir, w.dir);
-    int status = system(command);
-    (void)status; /* the reward asked for is not reached in one step */
-    (void)snprintf(w.base, sizeof w.base, "%s/task.db.d/task/base", w.dir);
-    (void)snprintf(w.log, sizeof w.log, "%s/phases.db", w.dir);
-    (void)snprintf(w.engines_file, sizeof w.engines_file, "%s/engines", w.dir);
-    (void)snprintf(path, sizeof path, "%s/tap", w.dir);
-    ModelConfig model;
-    Fault fault = {0};
-    CHECK_I64(model_config_load(w.base, &model, &fault), ERR_OK);
-    (void)snprintf(w.vocab, sizeof w.vocab, "%d", (int)model.vocab);
-    ssize_t n = readlink("/proc/self/exe", w.self, sizeof w.self - 1);
-    w.self[n > 0 ? n : 0] = '\0';
-    w.order = map_order(path);
-    w.tap.order = w.order;
-    (void)setenv("ROLLTOP_TEST_TAP", path, 1);
-    (void)setenv("ROLLTOP_TEST_BASE", w.base, 1);
-    FILE *file = fopen(w.engines_file, "w");
-    for (int i = 0; i < TAP_ENGINES; i++) {
-        int probe = tap_socket(&w.tap.engine_port[i], true); /* a free port, given back */
-        w.tap.listener[i] = tap_socket(&w.tap.port[i], true);
-        close(probe);
-        fprintf(file, "127.0.0.1:%d\n", w.tap.port[i]);
-        start_engine(i);
-    }
-    (void)fclose(file);
-    w.tapper = fork();
-    if (w.tapper == 0) {
-        tap_serve(&w.tap);
-    }
-    for (int i = 0; i < TAP_ENGINES; i++) {
-        close(w.tap.listener[i]); /* the tap's now */
-    }
-    int free_port = tap_socket(&w.frontend_port, true);
-    close(free_port);
-    (void)snprintf(w.url, sizeof w.url, "http://127.0.0.1:%d", w.frontend_port);
-    start_frontend();
-    start_core(false);
-}
-
 static void end(void)
 {
     ctl("stop");
@@ -558,10 +323,17 @@ int main(int argc, char **argv)
     if (base && argc == 1) {
         return stub_serve(base, trainer_answered);
     }
-    begin();
-    if (test_failures == 0 && argc > 1 && strcmp(argv[1], "all") == 0) {
+    bool all = argc > 1 && strcmp(argv[1], "all") == 0;
+    bool prepare = argc > 1 && strcmp(argv[1], "prepare") == 0;
+    begin(prepare, argc > 1);
+    if (test_failures == 0 && all) {
         RUN(test_every_phase);
         RUN(test_every_fault);
+        end();
+        begin(true, true);
+        RUN(test_prepare);
+    } else if (test_failures == 0 && prepare) {
+        RUN(test_prepare);
     } else if (test_failures == 0 && argc > 1) {
         misbehave(argv[1]);
     } else if (test_failures == 0) {

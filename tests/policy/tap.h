@@ -27,7 +27,7 @@ enum { TAP_ENGINES = 3, TAP_PAIRS = 256, TAP_BYTES = 65536, TAP_LOOK_MS = 50 };
 
 typedef enum TapCall {
     TAP_NONE, TAP_PUBLISHED, /* the trainer has said so: the artifact is checked, the gate closes */
-    TAP_PAUSE, TAP_FLUSH, TAP_UPDATE, TAP_CHECKSUM, TAP_CONTINUE, TAP_CALLS
+    TAP_PAUSE, TAP_FLUSH, TAP_UPDATE, TAP_CHECKSUM, TAP_CONTINUE, TAP_PULL, TAP_CALLS
 } TapCall;
 
 typedef struct TapOrder {
@@ -108,7 +108,8 @@ static inline TapCall tap_call_of(const char *bytes, size_t n)
     static const char *const lines[TAP_CALLS] = {
         [TAP_PAUSE] = "POST /pause_generation ", [TAP_FLUSH] = "POST /flush_cache ",
         [TAP_UPDATE] = "POST /update_weights_from_disk ",
-        [TAP_CHECKSUM] = "POST /weights_checker ", [TAP_CONTINUE] = "POST /continue_generation "};
+        [TAP_CHECKSUM] = "POST /weights_checker ", [TAP_CONTINUE] = "POST /continue_generation ",
+        [TAP_PULL] = "POST /pull_weights "};
     for (int call = TAP_PAUSE; call < TAP_CALLS; call++) {
         size_t length = strlen(lines[call]);
         if (n >= length && memcmp(bytes, lines[call], length) == 0) {
