@@ -71,6 +71,7 @@ typedef struct EngineCall {
 /* Which key a call takes. With both keys set at an engine each is refused on the other's routes
  * (sglang-api 2.3): control takes `admin`, or `ordinary` where there is no other. NULL: none. */
 const char *engine_call_key(EngineCallKind kind, const char *ordinary, const char *admin);
+int64_t engine_call_timeout_ms(EngineCallKind kind); /* its default */
 /* base_url "http://127.0.0.1:30000". `bearer` may be NULL. on_done is never called from inside. */
 Err engine_call(HttpClient *client, const char *base_url, const char *bearer,
                 const EngineCall *call, EngineAnswered on_done, void *user, Fault *fault);

@@ -31,6 +31,11 @@ const EngineRoute *engine_route(EngineCallKind kind)
     return &routes[kind];
 }
 
+int64_t engine_call_timeout_ms(EngineCallKind kind)
+{
+    return routes[kind].timeout_ms;
+}
+
 const char *engine_call_key(EngineCallKind kind, const char *ordinary, const char *admin)
 {
     return routes[kind].admin && admin ? admin : ordinary;
