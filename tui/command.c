@@ -162,8 +162,8 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
         return action_run(model, snap, action, now_us);
     }
     model_say(model, ROLE_WARN, now_us, "no command '%.*s'; ? lists them, and there are arm 5m, "
-              "disarm, stop, update vN, go TIME, note WORDS, export FILE, theme NAME, VERB all", (int)word.n,
-              word.p);
+              "disarm, stop, update vN, go TIME, note WORDS, export FILE, theme NAME, VERB all",
+              (int)word.n, word.p);
     return MODEL_DRAW;
 }
 

@@ -28,6 +28,7 @@ typedef struct Parser {
 } Parser;
 
 static const char *const group_words[GROUP_BY_COUNT] = {"none", "state", "policy", "host"};
+static const char *const graph_words[GRAPH_STYLE_COUNT] = {"block", "braille", "ascii"};
 static const char *const pane_words[PANE_COUNT] = {"engines",  "tail",     "timeline", "events",
                                                    "policies", "learning", "commands"};
 
@@ -94,6 +95,13 @@ static void take_console(Parser *p, Str key, Str value)
         take_switch(p, key, value, &c->mouse);
     } else if (str_equal(key, STR("notify"))) {
         take_switch(p, key, value, &c->notify);
+    } else if (str_equal(key, STR("graph"))) {
+        int at = word_index(value, graph_words, GRAPH_STYLE_COUNT);
+        if (at < 0) {
+            problem(p, "graph is block, braille or ascii, not '%.*s'", (int)value.n, value.p);
+        } else {
+            c->graph = (GraphStyle)at;
+        }
     } else if (str_equal(key, STR("bell")) && str_equal(value, STR("critical"))) {
         c->bell = true;
     } else if (str_equal(key, STR("bell")) && str_equal(value, STR("off"))) {
@@ -101,7 +109,8 @@ static void take_console(Parser *p, Str key, Str value)
     } else if (str_equal(key, STR("bell"))) {
         problem(p, "bell is off or critical, not '%.*s'", (int)value.n, value.p);
     } else {
-        problem(p, "'%.*s' is no key of [console]; there are theme, view, mouse, bell, notify",
+        problem(p, "'%.*s' is no key of [console]; there are theme, view, graph, mouse, bell, "
+                "notify",
                 (int)key.n, key.p);
     }
 }

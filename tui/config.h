@@ -12,6 +12,9 @@ enum { CONFIG_VIEWS_MAX = 16, CONFIG_MATCHES_MAX = 8, CONFIG_COMMANDS_MAX = 16 }
 
 typedef enum GroupBy { GROUP_NONE, GROUP_STATE, GROUP_POLICY, GROUP_HOST, GROUP_BY_COUNT } GroupBy;
 
+/* The look of graphs; a C locale has ASCII whatever is asked for. */
+typedef enum GraphStyle { GRAPH_BLOCK, GRAPH_BRAILLE, GRAPH_ASCII, GRAPH_STYLE_COUNT } GraphStyle;
+
 typedef struct NamedView {
     char name[24];
     Pane pane;
@@ -34,6 +37,7 @@ typedef struct ShellCommand { /* the user's own: a shell line with ROLLTOP_* in 
 typedef struct TuiConfig {
     Keymap keymap;
     char theme[64], start_view[24];
+    GraphStyle graph;
     bool mouse, bell, notify; /* notify: desktop notice by OSC 9 */
     NamedView views[CONFIG_VIEWS_MAX];
     int view_count;

@@ -1,7 +1,7 @@
 /* The engine table: columns leave by priority as the window narrows, rows never lie: what is old
  * is dim and says its age, what is unknown is '-', what somebody asked for stands in the row. */
 #include "tui/columns.h"
-#include "tui/screen.h"
+#include "tui/graph.h"
 
 #include <math.h>
 #include <string.h>
@@ -180,41 +180,6 @@ Role engine_why(const Screen *screen, const EngineRow *row, char *buffer, size_t
     return ROLE_TEXT;
 }
 
-/* Values that fit beside the write head; 0: too few to say anything. */
-static int spark_cells(int room, int count)
-{
-    int n = count < room - 1 ? count : room - 1;
-    return n < 8 ? 0 : n;
-}
-
-/* The newest value stands left of the head, the oldest right of it: only the head moves, and a
- * value keeps its place (the reader's cells lie on whole multiples of their length). */
-static void draw_spark(const Draw *d, int x, int y, const Screen *screen, const EngineRow *row,
-                       double most)
-{
-    int n = spark_cells(d->r.w - x, row->spark_count);
-    int64_t us = model_request(screen->m, screen->s->t_us).spark_us;
-    if (n <= 0 || row->spark_count > VIEW_SPARK_MAX || most <= 0) {
-        return;
-    }
-    int head = (int)((screen->s->t_us - 1) / us % (n + 1));
-    for (int i = 0; i < n; i++) {
-        int place = (head + 1 + i) % (n + 1);
-        float v = row->spark[row->spark_count - n + i];
-        if (!isfinite(v)) {
-            continue;
-        }
-        int level = (int)ceil((double)v / most * 8);
-        if (level < 1) {
-            draw_text(d, x + place, y, ROLE_DIM, "_");
-        } else {
-            draw_glyph(d, x + place, y, ROLE_GRAPH,
-                       (Glyph)(GLYPH_BLOCK1 + (level > 8 ? 8 : level) - 1));
-        }
-    }
-    draw_glyph(d, x + head, y, ROLE_DIM, GLYPH_HEAD);
-}
-
 static double spark_most(const Snapshot *s)
 {
     double most = 0;
@@ -276,8 +241,10 @@ static void draw_row(const Draw *d, int y, const Screen *screen, const EngineRow
     Role role = engine_why(screen, row, why, sizeof why);
     if (why[0]) {
         draw_text(d, x + 2, y, role, why);
-    } else {
-        draw_spark(d, x + 2, y, screen, row, most);
+    } else if (row->spark_count <= VIEW_SPARK_MAX) {
+        SnapRequest request = model_request(screen->m, screen->s->t_us);
+        Spark spark = {row->spark, row->spark_count, request.spark_us, screen->s->t_us, most};
+        graph_spark(d, graph_style(screen, d->surface), x + 2, y, &spark);
     }
 }
 
@@ -295,10 +262,11 @@ static void draw_titles(const Draw *d, const Screen *screen, const int widths[CO
             x += widths[i];
         }
     }
-    int cells = spark_cells(d->r.w - x - 2, request.spark_count);
+    GraphStyle style = graph_style(screen, d->surface);
+    int cells = graph_spark_cells(style, d->r.w - x - 2, request.spark_count);
     if (cells > 0) {
         draw_f(d, x + 2, 0, ROLE_DIM, cells > 13 ? "%d s, ^ newest" : "%d s",
-               (int)(request.spark_us * cells / US));
+               (int)(graph_spark_us(style, cells, request.spark_us) / US));
     }
 }
 

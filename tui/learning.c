@@ -1,8 +1,11 @@
 /* Does it learn: the held-out eval reward and the training reward over steps, as one chart, with
  * the numbers said in words above it. */
-#include "tui/screen.h"
+#include "tui/graph.h"
+
+#include "core/base/mem.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { AXIS_W = 7 };
@@ -33,7 +36,7 @@ static void widen(Chart *chart, const CurvePoint *points, size_t count, bool *an
 }
 
 static void plot(const Draw *d, const Chart *chart, const CurvePoint *points, size_t count,
-                 Role role, Glyph glyph)
+                 GraphStyle style, Role role, Glyph glyph)
 {
     double steps = chart->last > chart->first ? (double)(chart->last - chart->first) : 1;
     double span = chart->high > chart->low ? chart->high - chart->low : 1;
@@ -43,8 +46,35 @@ static void plot(const Draw *d, const Chart *chart, const CurvePoint *points, si
         }
         int x = (int)((double)(points[i].step - chart->first) / steps * (chart->w - 1) + 0.5);
         int up = (int)((points[i].value - chart->low) / span * (chart->h - 1) + 0.5);
-        draw_glyph(d, chart->x + x, chart->y + chart->h - 1 - up, role, glyph);
+        graph_glyph(d, style, chart->x + x, chart->y + chart->h - 1 - up, role, glyph);
     }
+}
+
+/* The same in braille dots: the eval as a line, so that without colour the two differ as well. */
+static void plot_dots(const Draw *d, const Chart *chart, const CurvePoint *points, size_t count,
+                      Role role, bool joined)
+{
+    double steps = chart->last > chart->first ? (double)(chart->last - chart->first) : 1;
+    double span = chart->high > chart->low ? chart->high - chart->low : 1;
+    Canvas *canvas = xcalloc(1, sizeof *canvas);
+    int before[2] = {-1, -1};
+    canvas->w = chart->w;
+    canvas->h = chart->h;
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(points[i].value)) {
+            continue;
+        }
+        double right = (double)(points[i].step - chart->first) / steps;
+        double up = (points[i].value - chart->low) / span;
+        int x = (int)(right * (2 * chart->w - 1) + 0.5);
+        int y = (int)((1 - up) * (4 * chart->h - 1) + 0.5);
+        canvas_line(canvas, joined && before[0] >= 0 ? before[0] : x,
+                    joined && before[0] >= 0 ? before[1] : y, x, y);
+        before[0] = x;
+        before[1] = y;
+    }
+    canvas_draw(d, chart->x, chart->y, role, canvas);
+    free(canvas);
 }
 
 /* An eval before the first step has the number -1 in the log. */
@@ -58,7 +88,9 @@ static void draw_words(const Draw *d, const Screen *screen)
 {
     const Snapshot *s = screen->s;
     SegmentLine line = {.count = 0};
-    bool ascii = surface_ascii(d->surface);
+    GraphStyle style = graph_style(screen, d->surface);
+    bool ascii = style == GRAPH_ASCII;
+    bool dots = style == GRAPH_BRAILLE;
     char x[FORMAT_MAX];
     char y[FORMAT_MAX];
     char a[FORMAT_MAX];
@@ -72,7 +104,9 @@ static void draw_words(const Draw *d, const Screen *screen)
             best = s->eval[i].value > best->value ? &s->eval[i] : best;
         }
         segment_add(&line, 0, ROLE_OK, "%s held-out eval %s (%s) > %s (%s)",
-                    ascii ? "o" : "\xe2\x97\x8f", format_ratio(first->value, a),
+                    dots    ? "line:"
+                    : ascii ? "o"
+                            : "\xe2\x97\x8f", format_ratio(first->value, a),
                     step_name(first->step, x), format_ratio(last->value, b),
                     step_name(last->step, y));
         segment_add(&line, 2, ROLE_TEXT, "best %s, %s", format_ratio(best->value, c),
@@ -84,7 +118,9 @@ static void draw_words(const Draw *d, const Screen *screen)
     if (s->reward_count > 0) {
         const CurvePoint *last = &s->reward[s->reward_count - 1];
         segment_add(&line, 1, ROLE_GRAPH2, "%s training reward %s (step %lld)",
-                    ascii ? "." : "\xc2\xb7", format_ratio(last->value, a),
+                    dots    ? "dots:"
+                    : ascii ? "."
+                            : "\xc2\xb7", format_ratio(last->value, a),
                     (long long)last->step);
     }
     (void)segment_draw(d, 0, d->r.w, 3, &line);
@@ -111,8 +147,14 @@ static void draw_chart(const Draw *d, const Screen *screen)
     for (int y = 0; y < chart.h; y++) {
         draw_glyph(d, AXIS_W - 1, chart.y + y, ROLE_BORDER, GLYPH_BAR);
     }
-    plot(d, &chart, s->reward, s->reward_count, ROLE_GRAPH2, GLYPH_DOT);
-    plot(d, &chart, s->eval, s->eval_count, ROLE_OK, GLYPH_CURVE);
+    GraphStyle style = graph_style(screen, d->surface);
+    if (style == GRAPH_BRAILLE) {
+        plot_dots(d, &chart, s->reward, s->reward_count, ROLE_GRAPH2, false);
+        plot_dots(d, &chart, s->eval, s->eval_count, ROLE_OK, true);
+    } else {
+        plot(d, &chart, s->reward, s->reward_count, style, ROLE_GRAPH2, GLYPH_DOT);
+        plot(d, &chart, s->eval, s->eval_count, style, ROLE_OK, GLYPH_CURVE);
+    }
     draw_text(d, AXIS_W, chart.y + chart.h, ROLE_DIM, step_name(chart.first, a));
     char last[FORMAT_MAX];
     (void)str_format(last, sizeof last, "%lld", (long long)chart.last);

@@ -77,9 +77,10 @@ SnapRequest model_request(const Model *model, int64_t now_us)
 {
     LayoutWish wish = model_wish(model, NULL);
     Layout layout = layout_solve(model->w, model->h, &wish);
+    bool braille = model->config.graph == GRAPH_BRAILLE && !model->ascii; /* two in a cell */
     SnapRequest request = {
         .t_us = model_time(model, now_us),
-        .spark_count = model->w >= 100 ? 28 : 16,
+        .spark_count = (model->w >= 100 ? 28 : 16) * (braille ? 2 : 1),
         .spark_us = model->w >= 180 ? 10 * US : model->w >= 100 ? 2 * US : 4 * US,
         .tail_limit = model->focus == PANE_TAIL || model->filter[PANE_TAIL][0] ? 4 * TAIL_LIMIT
                                                                                : TAIL_LIMIT,

@@ -1,6 +1,6 @@
 /* The scrub strip: the whole log in one row, alerts as letters, gaps as '#', what cannot be read as
  * 'x', what was trimmed as ':', the position '|'. */
-#include "tui/screen.h"
+#include "tui/graph.h"
 
 #include <math.h>
 #include <string.h>
@@ -87,13 +87,12 @@ void history_draw(const Draw *d, const Screen *screen)
     }
     peak = most > peak ? most : peak;
     double scale = most > 0 ? pow(10, ceil(log10(most) * 12) / 12) : 0; /* as in the table */
+    GraphStyle style = graph_style(screen, d->surface); /* a cell is one of the strip above */
     draw_text(&body, 0, 1, ROLE_DIM, "tok/s");
     for (int i = 0; i < s->strip_cells && i + 6 < body.r.w; i++) {
         Val v = s->strip[i].tokens_per_s;
         if (v.known && scale > 0) {
-            int level = (int)ceil(v.v / scale * 8);
-            level = level < 1 ? 1 : level > 8 ? 8 : level;
-            draw_glyph(&body, 6 + i, 1, ROLE_GRAPH, (Glyph)(GLYPH_BLOCK1 + level - 1));
+            graph_bar(&body, style, 6 + i, 1, ROLE_GRAPH, v.v / scale);
         }
     }
     char text[FORMAT_MAX];

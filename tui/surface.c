@@ -288,6 +288,11 @@ void surface_glyph(Surface *surface, int x, int y, Role role, Glyph glyph)
     set_cell(surface, x, y, role, code);
 }
 
+char surface_glyph_ascii(Glyph glyph)
+{
+    return glyph_ascii[glyph];
+}
+
 int surface_text_width(const Surface *surface, Str text)
 {
     int used = 0;
@@ -397,6 +402,13 @@ void draw_glyph(const Draw *d, int x, int y, Role role, Glyph glyph)
 {
     if (x >= 0 && y >= 0 && x < d->r.w && y < d->r.h) {
         surface_glyph(d->surface, d->r.x + x, d->r.y + y, role, glyph);
+    }
+}
+
+void draw_braille(const Draw *d, int x, int y, Role role, unsigned bits)
+{
+    if (x >= 0 && y >= 0 && x < d->r.w && y < d->r.h && !d->surface->ascii) {
+        set_cell(d->surface, d->r.x + x, d->r.y + y, role, 0x2800 + (bits & 0xff));
     }
 }
 

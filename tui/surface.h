@@ -67,6 +67,7 @@ void surface_flag(Surface *surface, int x, int y, int n, unsigned char flags);
  * the cut sign. Returns the cells used. */
 int surface_put(Surface *surface, int x, int y, int max_w, Role role, Str text);
 void surface_glyph(Surface *surface, int x, int y, Role role, Glyph glyph);
+char surface_glyph_ascii(Glyph glyph); /* its stand-in */
 /* Cells that surface_put would use without a limit. */
 int surface_text_width(const Surface *surface, Str text);
 /* The screen as text, trailing blanks cut, one line a row; and the role map of the same shape
@@ -93,6 +94,8 @@ int draw_f(const Draw *d, int x, int y, Role role, const char *format, ...)
 /* In a field of w cells; right-aligned when `right`. */
 void draw_field(const Draw *d, int x, int y, int w, bool right, Role role, const char *text);
 void draw_glyph(const Draw *d, int x, int y, Role role, Glyph glyph);
+/* Eight dots of one cell by Unicode's numbering; never in an ASCII surface. */
+void draw_braille(const Draw *d, int x, int y, Role role, unsigned bits);
 void draw_hit(const Draw *d, int x, int y, int w, HitKind kind, int pane, int value);
 void draw_flag_row(const Draw *d, int y, unsigned char flags);
 Draw draw_sub(const Draw *d, int x, int y, int w, int h);

@@ -311,6 +311,7 @@ static void completes(void)
 
 static const char settings[] =
     "# a comment\n[console]\ntheme = ember\nbell = critical\nmouse = maybe\n"
+    "graph = braille\ngraph = dots\n"
     "[keys]\ndown = j ctrl-n\nrestart = x\npause = F7\nflop = q\nzoom = / z\n"
     "[view slow]\npane = tail\nsort = tokens inverted\nfilter = age>60\nzoom = yes\n"
     "[view worst]\ngroup = state\nsort = kv\n"
@@ -324,14 +325,16 @@ static void configures(void)
     ThemeProblems problems = {.count = 0};
     config_defaults(&config);
     config_parse(&config, str_from(settings), "c.ini", &problems);
-    CHECK_I64(problems.total, 7);
+    CHECK_I64(problems.total, 8);
+    CHECK_I64(config.graph, GRAPH_BRAILLE);
+    CHECK_STR(problems.lines[1], "c.ini:7: graph is block, braille or ascii, not 'dots'");
     CHECK_STR(problems.lines[0], "c.ini:5: mouse is on or off, not 'maybe'");
-    CHECK(strstr(problems.lines[1], "'x' cannot be restart") != NULL);
-    CHECK(strstr(problems.lines[2], "'flop' is no action") != NULL);
-    CHECK(strstr(problems.lines[3], "taken by 'quit'") != NULL);
-    CHECK(strstr(problems.lines[4], "section [what]") != NULL);
-    CHECK(strstr(problems.lines[5], "both 'zoom' and 'filter'") != NULL);
-    CHECK(strstr(problems.lines[6], "both 'zoom' and 'freeze'") != NULL);
+    CHECK(strstr(problems.lines[2], "'x' cannot be restart") != NULL);
+    CHECK(strstr(problems.lines[3], "'flop' is no action") != NULL);
+    CHECK(strstr(problems.lines[4], "taken by 'quit'") != NULL);
+    CHECK(strstr(problems.lines[5], "section [what]") != NULL);
+    CHECK(strstr(problems.lines[6], "both 'zoom' and 'filter'") != NULL);
+    CHECK(strstr(problems.lines[7], "both 'zoom' and 'freeze'") != NULL);
     CHECK_STR(config_match_theme(&config, "prod-7b", NULL), "ember");
     CHECK_STR(config_match_theme(&config, "demo", "host"), "");
     CHECK(config.bell && strcmp(config.theme, "ember") == 0);

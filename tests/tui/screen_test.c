@@ -87,6 +87,54 @@ static void long_names(void)
     }
 }
 
+/* Characters of the screen beyond ASCII, and among them braille. */
+static void count_codes(const Surface *surface, int *wide, int *braille)
+{
+    *wide = *braille = 0;
+    for (int y = 0; y < surface_h(surface); y++) {
+        for (int x = 0; x < surface_w(surface); x++) {
+            uint32_t code = surface_cell(surface, x, y)->code;
+            *wide += code > 126 ? 1 : 0;
+            *braille += code >= 0x2800 && code < 0x2900 ? 1 : 0;
+        }
+    }
+}
+
+/* Graphs in braille where they were asked for, and never in a C locale; in ASCII the same layout. */
+static void graphs(void)
+{
+    static const struct {
+        const char *name;
+        GraphStyle style;
+        bool ascii;
+    } cases[] = {{"braille-120x40", GRAPH_BRAILLE, false}, {NULL, GRAPH_BRAILLE, true},
+                 {"ascii-graph-120x40", GRAPH_ASCII, false}, {NULL, GRAPH_BLOCK, false}};
+    static Snapshot s;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int wide = 0;
+        int braille = 0;
+        fixture_fill(&s);
+        Model *model = fixture_model(false, false);
+        Surface *surface = surface_new(120, 40, cases[i].ascii);
+        model->config.graph = cases[i].style;
+        model->ascii = cases[i].ascii;
+        model->second = true;
+        (void)model_resize(model, 120, 40);
+        (void)model_observe(model, &s, FIXTURE_T);
+        CHECK_I64(model_request(model, FIXTURE_T).spark_count,
+                  cases[i].style == GRAPH_BRAILLE && !cases[i].ascii ? 56 : 28);
+        screen_draw(model, &s, FIXTURE_T, surface);
+        count_codes(surface, &wide, &braille);
+        CHECK((wide > 0) == !cases[i].ascii);
+        CHECK((braille > 0) == (cases[i].style == GRAPH_BRAILLE && !cases[i].ascii));
+        if (cases[i].name) {
+            golden_compare(cases[i].name, surface);
+        }
+        surface_free(surface);
+        model_free(model);
+    }
+}
+
 /* "Was it so, and is it still so?" beside each other. */
 static void past_of_a_live_run(void)
 {
@@ -210,6 +258,7 @@ int main(void)
     RUN(sizes);
     RUN(few_engines);
     RUN(long_names);
+    RUN(graphs);
     RUN(panes);
     RUN(past_of_a_live_run);
     RUN(replay);
