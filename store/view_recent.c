@@ -126,23 +126,25 @@ static size_t insert_rows(View *view, const Kind *kind, Window *window, size_t a
     return count;
 }
 
+/* The newest `count` alone, of as many at least. */
 static void keep(Window *window, size_t count)
 {
     while (window->count > count) {
         drop(&window->items[--window->count]);
-        window->low = window->items[window->count - 1].id - 1;
     }
+    window->low = window->items[count - 1].id - 1;
 }
 
-/* Up to `top`. When that alone gives enough, what was there before is of no use. */
+/* Up to `top`. When that alone gives enough, what was there before is of no use, and there may be
+ * more between the two. */
 static void reach_up(View *view, const Kind *kind, Window *window, int64_t top, size_t limit)
 {
     size_t more = insert_rows(view, kind, window, 0, window->high, top, limit);
     window->high = top;
     if (more > 0 && more == limit) {
         keep(window, more);
-    } else if (window->count > RECENT_KEPT) {
-        keep(window, RECENT_KEPT / 2 > limit ? RECENT_KEPT / 2 : limit);
+    } else if (window->count > RECENT_KEPT && limit <= RECENT_KEPT / 2) {
+        keep(window, RECENT_KEPT / 2);
     }
 }
 
