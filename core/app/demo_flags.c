@@ -12,7 +12,7 @@ enum { OWN = 9, HELP_COLUMNS = 96 };
 
 /* Settled by the demo: its task and model, its local engines, and the end of both. */
 static const char *const settled[] = {
-    "hf-checkpoint", "load", "ref-load", "prompt-data", "input-key", "label-key", "metadata-key",
+    "hf-checkpoint", "load", "prompt-data", "input-key", "label-key", "metadata-key",
     "rm-type", "eval-rm-type", "eval-prompt-data", "eval-input-key", "eval-label-key",
     "num-rollout", "num-epoch", "start-rollout-id", "resume", "local-engines", "rollout-url",
     "rollout-external-engine-addrs", "sglang-router-ip", "sglang-router-port", "engines-file",

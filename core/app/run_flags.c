@@ -14,7 +14,7 @@ static const char *const ignored_switches[] = {
     "offload-rollout", "use-fault-tolerance", "update-weight-disk-keep-files",
     "check-weight-update-equal", "release-train", "keep-old-actor", "group-rm", "log-passrate",
     "log-multi-turn", "get-mismatch-metrics", "use-routing-replay", "use-rollout-routing-replay",
-    "use-opd", "disable-compute-advantages-and-returns", "use-rollout-entropy",
+    "disable-compute-advantages-and-returns", "use-rollout-entropy",
     "reset-optimizer-states", "use-stateless-adam", "use-dynamic-batch-size", "balance-data",
     "balance-by-flops", "async-save", "no-save-optim", "no-load-optim", "no-load-rng",
     "debug-rollout-only", "debug-train-only", "ci-test", "use-wandb", "use-tensorboard",
@@ -43,8 +43,7 @@ static const char *const ignored_values[] = {
     "eval-reward-key", "custom-reward-post-process-path",
     "custom-convert-samples-to-train-data-path", "log-reward-category", "log-correct-samples",
     "custom-loss-function-path", "value-clip", "ref-ckpt-step", "ref-update-interval",
-    "custom-tis-function-path", "opd-type", "opd-kl-coef", "opd-teacher-load",
-    "opd-teacher-ckpt-step", "custom-advantage-function-path",
+    "lambd", "opd-teacher-ckpt-step", "custom-advantage-function-path",
     "custom-pg-loss-reducer-function-path", "num-critic-only-steps", "megatron-config-path",
     "micro-batch-size", "log-probs-max-tokens-per-gpu", "save-hf", "save-debug-rollout-data",
     "load-debug-rollout-data", "load-debug-rollout-data-subsample", "save-debug-train-data",
@@ -66,7 +65,8 @@ static const char *const foreign[] = {"sglang-", "router-", "wandb-", "tb-", "ci
 
 static void defaults(RunFlags *f)
 {
-    *f = (RunFlags){.publish_dtype = "auto", .disk_wait = "24h", .engine_threads = 1, .keep_policies = 4,
+    *f = (RunFlags){.publish_dtype = "auto", .disk_wait = "24h", .engine_threads = 1,
+                    .keep_policies = 4,
                     .state_interval = 1, .startup_timeout = 120,
                     .stop_at_eval_reward = NAN, .norm_jump = 4.0, .input_key = "input",
                     .metadata_key = "metadata",
@@ -74,8 +74,9 @@ static void defaults(RunFlags *f)
                     .concurrency = 512, .temperature = 1.0, .top_p = 1.0,
                     .n_samples_per_eval_prompt = 1, .estimator = "grpo",
                     .loss_type = "policy_loss", .kl_loss_type = "k1", .eps_clip = 0.2,
-                    .eps_clip_high = -1.0, .gamma = 1.0, .lambd = 1.0, .tis_clip = 2.0,
-                    .opsm_delta = 1e-4, .seed = 1234, .lr = 1e-6, .clip_grad = 1.0,
+                    .eps_clip_high = -1.0, .gamma = 1.0, .tis_clip = 2.0,
+                    .opsm_delta = 1e-4, .opd_kl_coef = 1.0, .seed = 1234, .lr = 1e-6,
+                    .clip_grad = 1.0,
                     .weight_decay = 0.01, .adam_beta1 = 0.9, .adam_beta2 = 0.999,
                     .adam_eps = 1e-8, .update_weight_mode = "full", .full_every = 10,
                     .update_weight_transport = "disk"};
@@ -198,7 +199,6 @@ static size_t specs_train(RunFlags *f, FlagSpec *out)
         S("ref-load", ref_load, "DIR", "reference policy"),
         D("entropy-coef", entropy_coef, 0, 0, "weight of the entropy bonus (0)"),
         D("gamma", gamma, 0, 0, "discount (1)"),
-        D("lambd", lambd, 0, 0, "lambda of generalised advantages (1)"),
         B("normalize-advantages", normalize_advantages, "whiten advantages"),
         B("disable-rewards-normalization", no_reward_norm, "raw rewards"),
         B("disable-grpo-std-normalization", no_std_norm, "centre only"),
@@ -207,6 +207,12 @@ static size_t specs_train(RunFlags *f, FlagSpec *out)
         B("use-tis", use_tis, "truncated importance sampling"),
         D("tis-clip", tis_clip, 0, 0, "largest importance weight (2)"),
         D("tis-clip-low", tis_clip_low, 0, 0, "smallest importance weight (0)"),
+        S("custom-tis-function-path", custom_tis, "NAME",
+          "with --use-tis: …icepop_function, no other"),
+        B("use-opd", use_opd, "on-policy distillation from a teacher"),
+        S("opd-type", opd_type, "NAME", "megatron: a checkpoint, scored by the trainer"),
+        S("opd-teacher-load", opd_teacher_load, "DIR", "the teacher, of the shape that is trained"),
+        D("opd-kl-coef", opd_kl_coef, 0, 0, "weight of the distance to the teacher (1)"),
         B("use-opsm", use_opsm, "off-policy sequence mask"),
         D("opsm-delta", opsm_delta, 0, 0, "divergence that masks a sequence (1e-4)"),
         I("seed", seed, -BIG, BIG, "of training (1234)"),
@@ -229,6 +235,8 @@ static size_t specs_train(RunFlags *f, FlagSpec *out)
          "at least one complete version in N (10)", &f->full_every_given},
         S("update-weight-local-checkpoint-dir", local_checkpoint_dir, "DIR",
           "on the hosts of engines of others: where they keep their copy"),
+        L("update-budget", update_budget, "PHASE=S",
+          "seconds that phases of an update may take, and that doubt lasts (apply=300 …)"),
         S("update-weight-transport", update_weight_transport, "NAME", "disk, the only way (disk)"),
         B("help", help, "this list"),
     };
@@ -351,12 +359,21 @@ Err run_flags_parse(RunFlags *flags, int argc, char **argv, Fault *fault)
         err = fault_set(fault, ERR_ARG, "run takes flags only", "unexpected word %s",
                         flags->rest.items[0]);
     }
+    if (flags->custom_tis && !run_flags_icepop(flags)) {
+        note_ignored(flags, STR("custom-tis-function-path")); /* a function of somebody's own */
+    }
     for (size_t i = flags->used_count; i < flags->spec_count; i++) {
         if (*flags->specs[i].given) {
             note_ignored(flags, str_from(flags->specs[i].name));
         }
     }
     return err;
+}
+
+bool run_flags_icepop(const RunFlags *flags)
+{
+    const char *dot = flags->custom_tis ? strrchr(flags->custom_tis, '.') : NULL;
+    return dot && strcmp(dot, ".icepop_function") == 0;
 }
 
 void run_flags_free(RunFlags *flags)

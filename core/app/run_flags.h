@@ -42,15 +42,18 @@ typedef struct RunFlags {
     bool eval_temperature_given, eval_top_p_given, eval_top_k_given;
     /* reward, algorithm */
     const char *rm_type, *estimator, *loss_type, *kl_loss_type, *ref_load;
-    double eps_clip, eps_clip_high, eps_clip_c, kl_coef, kl_loss_coef, entropy_coef, gamma, lambd;
+    double eps_clip, eps_clip_high, eps_clip_c, kl_coef, kl_loss_coef, entropy_coef, gamma;
     bool use_kl_loss, use_unbiased_kl, normalize_advantages, no_reward_norm, no_std_norm;
     bool per_token_loss, use_rollout_logprobs, use_tis, use_opsm;
-    double tis_clip, tis_clip_low, opsm_delta;
+    double tis_clip, tis_clip_low, opsm_delta, opd_kl_coef;
+    const char *custom_tis, *opd_type, *opd_teacher_load;
+    bool use_opd;
     int64_t seed;
     double lr, clip_grad, weight_decay, adam_beta1, adam_beta2, adam_eps;
     /* batch, checkpoints */
     int64_t global_batch_size, num_steps_per_rollout, max_tokens_per_gpu, save_interval;
     const char *save, *load, *update_weight_mode, *update_weight_transport;
+    FlagList update_budget;
     const char *delta_encoding, *delta_sum, *local_checkpoint_dir;
     int64_t full_every;
     bool full_every_given;
@@ -73,6 +76,8 @@ void cmd_run_flags(FlagVisit *visit, void *to);
 void run_flags_init(RunFlags *flags);
 /* Parses argv[1..]; on failure the flags are still to be freed. */
 Err run_flags_parse(RunFlags *flags, int argc, char **argv, Fault *fault);
+/* IcePop has no flag in slime: it is the one custom function for TIS that is built in. */
+bool run_flags_icepop(const RunFlags *flags);
 void run_flags_free(RunFlags *flags);
 void run_flags_help(FILE *out);
 /* argv as a JSON array with secrets replaced by "***". */

@@ -6,6 +6,7 @@
 #include "core/app/delta_flags.h"
 #include "core/app/inflight_flags.h"
 #include "core/app/run_plan_private.h"
+#include "core/app/update_flags.h"
 #include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/train/trainer_wire.h"
@@ -101,24 +102,44 @@ static Err enum_of(const char *flag, const char *word, const char *const *words,
     return err;
 }
 
+/* What the losses ask for besides the policy that is trained. */
+static Err check_loss_models(const RunFlags *f, Fault *fault)
+{
+    if (strcmp(f->estimator, "ppo") == 0) {
+        return fault_set(fault, ERR_UNSUPPORTED, "use grpo, or train with slime",
+                         "--advantage-estimator ppo needs a critic, which the built-in trainer "
+                         "does not have");
+    }
+    if ((f->use_kl_loss || f->kl_coef != 0.0) && !f->ref_load) {
+        return fault_set(fault, ERR_ARG, "give --ref-load DIR",
+                         "a KL term is asked for and no reference policy is given");
+    }
+    if (f->use_opd && (!f->opd_type || strcmp(f->opd_type, "megatron") != 0)) {
+        return fault_set(fault, f->opd_type ? ERR_UNSUPPORTED : ERR_ARG, "give --opd-type megatron",
+                         "--use-opd takes the teacher from a checkpoint that the trainer scores, "
+                         "and --opd-type is %s", f->opd_type ? f->opd_type : "not given");
+    }
+    if (f->use_opd && !f->opd_teacher_load) {
+        return fault_set(fault, ERR_ARG, "give --opd-teacher-load DIR",
+                         "--use-opd is given and no teacher");
+    }
+    if (!f->use_opd && f->opd_teacher_load) {
+        return fault_set(fault, ERR_ARG, "add --use-opd, or leave it away",
+                         "--opd-teacher-load is given without --use-opd");
+    }
+    return ERR_OK;
+}
+
 static Err fill_loss(RunPlan *plan, Fault *fault)
 {
     const RunFlags *f = plan->flags;
     LossConfig loss = loss_config_default();
     int estimator = 0, kl = 0, type = 0;
-    Err err = enum_of("advantage-estimator", f->estimator, trainer_estimator_names(), &estimator,
-                      fault);
+    Err err = check_loss_models(f, fault);
+    err = err ? err : enum_of("advantage-estimator", f->estimator, trainer_estimator_names(),
+                              &estimator, fault);
     err = err ? err : enum_of("kl-loss-type", f->kl_loss_type, trainer_kl_names(), &kl, fault);
     err = err ? err : enum_of("loss-type", f->loss_type, trainer_loss_names(), &type, fault);
-    if (err == ERR_OK && estimator == ADVANTAGE_PPO) {
-        err = fault_set(fault, ERR_UNSUPPORTED, "use grpo",
-                        "--advantage-estimator ppo needs a critic, which the built-in trainer "
-                        "does not have");
-    }
-    if (err == ERR_OK && (f->use_kl_loss || f->kl_coef != 0.0) && !f->ref_load) {
-        err = fault_set(fault, ERR_ARG, "give --ref-load DIR",
-                        "a KL term is asked for and no reference policy is given");
-    }
     if (err != ERR_OK) {
         return err;
     }
@@ -132,7 +153,6 @@ static Err fill_loss(RunPlan *plan, Fault *fault)
     loss.kl_loss_coef = f->kl_loss_coef;
     loss.entropy_coef = f->entropy_coef;
     loss.gamma = f->gamma;
-    loss.lambd = f->lambd;
     loss.use_kl_loss = f->use_kl_loss;
     loss.use_unbiased_kl = f->use_unbiased_kl;
     loss.normalize_advantages = f->normalize_advantages;
@@ -141,10 +161,12 @@ static Err fill_loss(RunPlan *plan, Fault *fault)
     loss.calculate_per_token_loss = f->per_token_loss;
     loss.use_rollout_logprobs = f->use_rollout_logprobs;
     loss.use_tis = f->use_tis;
+    loss.use_icepop = f->use_tis && run_flags_icepop(f);
     loss.tis_clip = f->tis_clip;
     loss.tis_clip_low = f->tis_clip_low;
     loss.use_opsm = f->use_opsm;
     loss.opsm_delta = f->opsm_delta;
+    loss.opd_kl_coef = f->use_opd ? f->opd_kl_coef : 0.0;
     loss.rollout_temperature = f->temperature;
     loss.n_samples_per_prompt = (int)f->n_samples_per_prompt;
     loss.rollout_batch_size = (int)f->rollout_batch_size;
@@ -161,6 +183,7 @@ static void fill_training(RunPlan *plan)
     c->trainer.load_dir = f->load ? f->load : f->hf_checkpoint;
     c->trainer.dump_dir = plan->work_dir;
     c->trainer.ref_dir = f->use_kl_loss || f->kl_coef != 0.0 ? f->ref_load : NULL;
+    c->trainer.teacher_dir = c->trainer.loss.opd_kl_coef != 0.0 ? f->opd_teacher_load : NULL;
     c->trainer.adam = (AdamWConfig){.lr = f->lr, .beta1 = f->adam_beta1, .beta2 = f->adam_beta2,
                                     .eps = f->adam_eps, .weight_decay = f->weight_decay,
                                     .clip_grad = f->clip_grad};
@@ -221,6 +244,7 @@ Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, ch
     err = err ? err : inflight_flags_fill(flags, &plan->config, fault);
     err = err ? err : plan_names(plan, kind, fault);
     err = err ? err : delta_flags_fill(flags, &plan->config, fault);
+    err = err ? err : update_flags_fill(&flags->update_budget, &plan->config, fault);
     err = err ? err : plan_places(plan, fault);
     err = err ? err : plan_data(plan, fault);
     err = err ? err : plan_sampling(plan, fault);

@@ -70,7 +70,13 @@ Err plan_other_models(const RunPlan *plan, Fault *fault)
     const RunFlags *f = plan->flags;
     bool reference = f->use_kl_loss || f->kl_coef != 0.0;
     Err err = f->load ? check_other_model(plan, "load", f->load, fault) : ERR_OK;
-    return err || !reference ? err : check_other_model(plan, "ref-load", f->ref_load, fault);
+    if (err == ERR_OK && reference) {
+        err = check_other_model(plan, "ref-load", f->ref_load, fault);
+    }
+    if (err == ERR_OK && f->use_opd) {
+        err = check_other_model(plan, "opd-teacher-load", f->opd_teacher_load, fault);
+    }
+    return err;
 }
 
 static int64_t prompt_limit(const RunFlags *f)

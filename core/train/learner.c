@@ -35,6 +35,11 @@ Err learner_new(const TrainerConfig *config, Learner **out, Fault *fault)
         return fault_set(fault, ERR_ARG, "give --ref-load",
                          "a KL term is on, but there is no reference checkpoint");
     }
+    bool wants_teacher = config->loss.opd_kl_coef != 0.0;
+    if (wants_teacher && !config->teacher_dir) {
+        return fault_set(fault, ERR_ARG, "give --opd-teacher-load",
+                         "--use-opd is on, but there is no teacher's checkpoint");
+    }
     Learner *learner = xcalloc(1, sizeof *learner);
     learner->config = *config;
     GraphConfig graph = {.threads = config->threads, .max_tokens = config->max_tokens_per_pass};
@@ -47,6 +52,9 @@ Err learner_new(const TrainerConfig *config, Learner **out, Fault *fault)
     }
     if (!err && wants_ref) {
         err = graph_new(config->ref_dir, &graph, &learner->reference, fault);
+    }
+    if (!err && wants_teacher) {
+        err = graph_new(config->teacher_dir, &graph, &learner->teacher, fault);
     }
     if (!err) {
         learner->adamw = adamw_new(learner->graph, &config->adam);
@@ -75,6 +83,7 @@ void learner_free(Learner *learner)
     masters_free(learner->masters);
     adamw_free(learner->adamw);
     graph_free(learner->reference);
+    graph_free(learner->teacher);
     graph_free(learner->graph);
     free(learner);
 }
@@ -186,7 +195,7 @@ static Err batch_new(const Learner *learner, const TrainSample *samples, size_t 
     }
     size_t room = (size_t)learner->config.max_tokens_per_pass;
     void *memory = NULL;
-    if (try_calloc(b->responses, 7 * sizeof(float), SIZE_MAX, &memory)) {
+    if (try_calloc(b->responses, 8 * sizeof(float), SIZE_MAX, &memory)) {
         return fault_set(fault, ERR_MEMORY, "lower --rollout-batch-size",
                          "no memory for a batch of %zu response tokens", b->responses);
     }
@@ -194,7 +203,8 @@ static Err batch_new(const Learner *learner, const TrainSample *samples, size_t 
     b->entropy = b->logp + b->responses;
     b->old_logp = b->entropy + b->responses;
     b->ref_logp = b->old_logp + b->responses;
-    b->advantage = b->ref_logp + b->responses;
+    b->teacher_logp = b->ref_logp + b->responses;
+    b->advantage = b->teacher_logp + b->responses;
     b->dlogp = b->advantage + b->responses;
     b->dentropy = b->dlogp + b->responses;
     b->loss = xcalloc(count, sizeof *b->loss);
@@ -397,7 +407,8 @@ static Err batch_prepare(Learner *learner, LearnerBatch *b, bool one_step, Fault
     }
     /* Engine log-probs as the old policy need no pass; nor does a single step, whose own forward
      * gives them (ratio 1). */
-    bool reuse = loss->use_rollout_logprobs || (one_step && loss->kl_coef == 0.0);
+    bool reuse = loss->use_rollout_logprobs ||
+                 (one_step && loss->kl_coef == 0.0 && !learner->teacher);
     Err err = ERR_OK;
     if (!reuse) {
         err = batch_score(learner, learner->graph, b, "log_probs", b->old_logp, fault);
@@ -405,8 +416,13 @@ static Err batch_prepare(Learner *learner, LearnerBatch *b, bool one_step, Fault
     if (!err && learner->reference) {
         err = batch_score(learner, learner->reference, b, "ref_log_probs", b->ref_logp, fault);
     }
+    if (!err && learner->teacher) {
+        err = batch_score(learner, learner->teacher, b, "teacher_log_probs", b->teacher_logp,
+                          fault);
+    }
     for (size_t i = 0; i < b->count; i++) {
         b->loss[i].old_logp = reuse ? NULL : b->old_logp + b->at[i];
+        b->loss[i].teacher_logp = learner->teacher ? b->teacher_logp + b->at[i] : NULL;
         b->loss[i].ref_logp = learner->reference ? b->ref_logp + b->at[i] : NULL;
     }
     if (err) {

@@ -245,6 +245,7 @@ static Err dump_batch(const LearnerBatch *b, const char *dir, Fault *fault)
         {"entropy", ST_F32, 1, {responses}, b->entropy},
         {"old_log_probs", ST_F32, 1, {responses}, b->old_logp},
         {"ref_log_probs", ST_F32, 1, {responses}, b->ref_logp},
+        {"teacher_log_probs", ST_F32, 1, {responses}, b->teacher_logp},
         {"advantages", ST_F32, 1, {responses}, b->advantage},
         {"dlogp", ST_F32, 1, {responses}, b->dlogp},
     };

@@ -9,7 +9,7 @@ enum { LEARNER_FILES = 8 };
 
 struct Learner {
     TrainerConfig config;
-    Graph *graph, *reference;
+    Graph *graph, *reference, *teacher; /* the latter two NULL: none */
     AdamW *adamw;
     Masters *masters; /* NULL: the parameters are the masters themselves */
     LearnerProgress progress;
@@ -23,7 +23,7 @@ typedef struct LearnerBatch {
     const TrainSample *samples;
     size_t count, tokens, responses;
     size_t *at;          /* first response token of each sample in the arrays below */
-    float *logp, *entropy, *old_logp, *ref_logp, *advantage, *dlogp, *dentropy;
+    float *logp, *entropy, *old_logp, *ref_logp, *teacher_logp, *advantage, *dlogp, *dentropy;
     LossSample *loss;    /* views of the above */
     float **advantages;  /* [count] */
     float **dlogps, **dentropies;

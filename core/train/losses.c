@@ -18,7 +18,6 @@ LossConfig loss_config_default(void)
         .eps_clip = 0.2,
         .eps_clip_high = -1.0,
         .gamma = 1.0,
-        .lambd = 1.0,
         .kl_loss_type = KL_K1,
         .rewards_normalization = true,
         .grpo_std_normalization = true,
@@ -58,11 +57,6 @@ Err loss_config_check(const LossConfig *config, Fault *fault)
                          "--eps-clip-c is %g: the lower bound of dual-clip PPO must be > 1",
                          config->eps_clip_c);
     }
-    if (config->estimator == ADVANTAGE_PPO) {
-        return fault_set(fault, ERR_UNSUPPORTED, "use grpo, or train with slime behind the gateway",
-                         "--advantage-estimator ppo needs a critic, which the built-in trainer "
-                         "does not have");
-    }
     if (config->n_samples_per_prompt < 1 || config->rollout_batch_size < 1) {
         return fault_set(fault, ERR_ARG, "give positive numbers",
                          "--n-samples-per-prompt is %d and --rollout-batch-size is %d",
@@ -96,8 +90,7 @@ static void normalise_row(const double *r, size_t n, bool divide, double *out)
 void loss_normalise_rewards(const LossConfig *config, const double *rewards, size_t count,
                             double *normalised)
 {
-    bool raw = !config->rewards_normalization || config->estimator == ADVANTAGE_REINFORCE_PP ||
-               config->estimator == ADVANTAGE_PPO;
+    bool raw = !config->rewards_normalization || config->estimator == ADVANTAGE_REINFORCE_PP;
     if (raw) {
         memcpy(normalised, rewards, count * sizeof *rewards);
         return;
@@ -154,6 +147,11 @@ static Err sample_check(const LossConfig *config, const LossSample *sample, size
         return fault_set(fault, ERR_ARG, "generate with log-probs, or drop the flag",
                          "sample %zu has no log-probs of the engine, but --use-rollout-logprobs "
                          "or --use-tis needs them", index);
+    }
+    if (config->opd_kl_coef != 0.0 && !sample->teacher_logp) {
+        return fault_set(fault, ERR_ARG, "give --opd-teacher-load",
+                         "sample %zu has no log-probs of a teacher, but --use-opd needs them",
+                         index);
     }
     if ((config->use_kl_loss || config->kl_coef != 0.0) && !sample->ref_logp) {
         return fault_set(fault, ERR_ARG, "give --ref-load",
@@ -232,11 +230,8 @@ static Err sample_advantages(const LossConfig *config, const LossSample *s, size
                              index);
         }
         break;
-    case ADVANTAGE_PPO:
-        return fault_set(fault, ERR_UNSUPPORTED, "use grpo",
-                         "advantages of ppo need a critic's values");
     }
-    for (size_t t = 0; t < s->count && config->opd_kl_coef != 0.0 && s->teacher_logp; t++) {
+    for (size_t t = 0; t < s->count && config->opd_kl_coef != 0.0; t++) {
         out[t] -= config->opd_kl_coef * ((double)old[t] - (double)s->teacher_logp[t]);
     }
     return ERR_OK;
@@ -430,17 +425,4 @@ void loss_metrics_add(LossMetrics *sum, const LossMetrics *part)
     sum->has_kl = sum->has_kl || part->has_kl;
     sum->has_tis = sum->has_tis || part->has_tis;
     sum->has_opsm = sum->has_opsm || part->has_opsm;
-}
-
-Err loss_gradients(const LossConfig *config, const LossSample *samples, size_t count,
-                   const float *const *advantages, float *const *dlogp, float *const *dentropy,
-                   LossMetrics *metrics, Fault *fault)
-{
-    double *denominators = xcalloc(count, sizeof *denominators);
-    double scale = 1.0;
-    loss_scale(config, samples, count, denominators, &scale);
-    Err err = loss_gradients_part(config, samples, count, denominators, scale, advantages, dlogp,
-                                  dentropy, metrics, fault);
-    free(denominators);
-    return err;
 }

@@ -10,7 +10,7 @@
 
 typedef enum AdvantageEstimator {
     ADVANTAGE_GRPO, ADVANTAGE_GSPO, ADVANTAGE_CISPO, ADVANTAGE_REINFORCE_PP,
-    ADVANTAGE_REINFORCE_PP_BASELINE, ADVANTAGE_PPO
+    ADVANTAGE_REINFORCE_PP_BASELINE
 } AdvantageEstimator;
 typedef enum KlType { KL_K1, KL_K2, KL_K3, KL_LOW_VAR } KlType;
 typedef enum LossType { LOSS_POLICY, LOSS_SFT } LossType;
@@ -19,16 +19,16 @@ typedef struct LossConfig { /* slime's flags and defaults */
     AdvantageEstimator estimator;
     LossType loss_type;
     double eps_clip, eps_clip_high, eps_clip_c; /* high < 0: = eps_clip; c 0: off */
-    double kl_coef, kl_loss_coef, entropy_coef, gamma, lambd;
+    double kl_coef, kl_loss_coef, entropy_coef, gamma;
     bool use_kl_loss, use_unbiased_kl, normalize_advantages;
     KlType kl_loss_type;
     bool rewards_normalization, grpo_std_normalization; /* both on by default */
     bool calculate_per_token_loss, use_rollout_logprobs;
-    bool use_tis, use_icepop;
+    bool use_tis, use_icepop; /* icepop: another weight in the place of TIS's */
     double tis_clip, tis_clip_low;
     bool use_opsm;
     double opsm_delta;
-    double opd_kl_coef; /* 0: off; needs teacher_logp */
+    double opd_kl_coef; /* on-policy distillation, 0: off; needs teacher_logp */
     double rollout_temperature;
     int n_samples_per_prompt, rollout_batch_size;
 } LossConfig;
@@ -52,9 +52,9 @@ typedef struct LossSample { /* one sample's response tokens, all arrays [count] 
 /* r' of §6.1 into normalised[count]. */
 void loss_normalise_rewards(const LossConfig *config, const double *rewards, size_t count,
                             double *normalised);
-/* §6.3 into advantages (per sample arrays of its count). PPO needs values: ERR_UNSUPPORTED (its
- * pure parts, GAE and the value loss, are in losses_math.h). ERR_NUMERIC names the first
- * non-finite input, ERR_ARG a sample that the estimator cannot take. */
+/* §6.3 into advantages (per sample arrays of its count); ppo, which needs a critic, is not among
+ * the estimators. ERR_NUMERIC names the first non-finite input, ERR_ARG a sample that the estimator
+ * cannot take. */
 Err loss_advantages(const LossConfig *config, const LossSample *samples, size_t count,
                     const double *normalised, float *const *advantages, Fault *fault);
 
@@ -66,7 +66,8 @@ typedef struct LossMetrics { /* §6.6 names; scaled as slime reports them */
 
 /* One optimizer step may be computed in micro-batches. What belongs to the whole step: the token
  * denominator of each sample (shared by the siblings of an execution; 1 with
- * calculate_per_token_loss) into denominators[count], and the factor 1/G or 1/tokens. */
+ * calculate_per_token_loss) into denominators[count], and the factor 1/G (distinct
+ * rollout_ids) or 1/tokens. */
 void loss_scale(const LossConfig *config, const LossSample *samples, size_t count,
                 double *denominators, double *scale);
 
@@ -78,10 +79,5 @@ Err loss_gradients_part(const LossConfig *config, const LossSample *samples, siz
                         const float *const *advantages, float *const *dlogp,
                         float *const *dentropy, LossMetrics *metrics, Fault *fault);
 void loss_metrics_add(LossMetrics *sum, const LossMetrics *part);
-
-/* The same over a whole step: G is the number of distinct rollout_ids among the samples. */
-Err loss_gradients(const LossConfig *config, const LossSample *samples, size_t count,
-                   const float *const *advantages, float *const *dlogp, float *const *dentropy,
-                   LossMetrics *metrics, Fault *fault);
 
 #endif

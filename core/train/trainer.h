@@ -23,6 +23,7 @@
 typedef struct TrainerConfig { /* everything the child needs, passed in argv or hello */
     const char *load_dir;    /* checkpoint to start from (HF directory, or a saved state) */
     const char *ref_dir;     /* reference policy for KL; NULL: none */
+    const char *teacher_dir; /* teacher of on-policy distillation; NULL: none */
     LossConfig loss;
     AdamWConfig adam;
     int threads;

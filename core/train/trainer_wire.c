@@ -11,7 +11,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tails are used in place");
 
 static const char *const estimator_names[] = {
-    "grpo", "gspo", "cispo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "ppo", NULL};
+    "grpo", "gspo", "cispo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", NULL};
 static const char *const kl_names[] = {"k1", "k2", "k3", "low_var_kl", NULL};
 static const char *const loss_names[] = {"policy_loss", "sft_loss", NULL};
 
@@ -52,7 +52,6 @@ static const WireField config_fields[] = {
     CONFIG_FIELD("kl_loss_coef", WIRE_DOUBLE, loss.kl_loss_coef),
     CONFIG_FIELD("entropy_coef", WIRE_DOUBLE, loss.entropy_coef),
     CONFIG_FIELD("gamma", WIRE_DOUBLE, loss.gamma),
-    CONFIG_FIELD("lambd", WIRE_DOUBLE, loss.lambd),
     CONFIG_FIELD("use_kl_loss", WIRE_BOOL, loss.use_kl_loss),
     CONFIG_FIELD("use_unbiased_kl", WIRE_BOOL, loss.use_unbiased_kl),
     CONFIG_FIELD("normalize_advantages", WIRE_BOOL, loss.normalize_advantages),
@@ -63,6 +62,7 @@ static const WireField config_fields[] = {
     CONFIG_FIELD("use_rollout_logprobs", WIRE_BOOL, loss.use_rollout_logprobs),
     CONFIG_FIELD("use_tis", WIRE_BOOL, loss.use_tis),
     CONFIG_FIELD("use_icepop", WIRE_BOOL, loss.use_icepop),
+    CONFIG_FIELD("opd_kl_coef", WIRE_DOUBLE, loss.opd_kl_coef),
     CONFIG_FIELD("tis_clip", WIRE_DOUBLE, loss.tis_clip),
     CONFIG_FIELD("tis_clip_low", WIRE_DOUBLE, loss.tis_clip_low),
     CONFIG_FIELD("use_opsm", WIRE_BOOL, loss.use_opsm),
@@ -114,6 +114,7 @@ void wire_config_put(JsonOut *out, const TrainerConfig *config)
     json_object_begin(out);
     json_member_string(out, "load_dir", config->load_dir);
     json_member_string(out, "ref_dir", config->ref_dir);
+    json_member_string(out, "teacher_dir", config->teacher_dir);
     json_member_string(out, "dump_dir", config->dump_dir);
     json_member_string(out, "seed", seed);
     for (size_t i = 0; i < CONFIG_FIELDS; i++) {
@@ -175,10 +176,11 @@ static const WireField *field_find(const char *name)
 /* Directories and the seed, which the table cannot hold. */
 static bool member_get(WireConfig *out, const char *name, const cJSON *value, bool *known)
 {
-    char **dir = strcmp(name, "load_dir") == 0   ? &out->load_dir
-                 : strcmp(name, "ref_dir") == 0  ? &out->ref_dir
-                 : strcmp(name, "dump_dir") == 0 ? &out->dump_dir
-                                                 : NULL;
+    char **dir = strcmp(name, "load_dir") == 0      ? &out->load_dir
+                 : strcmp(name, "ref_dir") == 0     ? &out->ref_dir
+                 : strcmp(name, "teacher_dir") == 0 ? &out->teacher_dir
+                 : strcmp(name, "dump_dir") == 0    ? &out->dump_dir
+                                                    : NULL;
     *known = true;
     if (dir) {
         free(*dir);
@@ -228,6 +230,7 @@ Err wire_config_get(const cJSON *object, WireConfig *out, Fault *fault)
     }
     out->config.load_dir = out->load_dir;
     out->config.ref_dir = out->ref_dir;
+    out->config.teacher_dir = out->teacher_dir;
     out->config.dump_dir = out->dump_dir;
     return ERR_OK;
 }
@@ -236,6 +239,7 @@ void wire_config_free(WireConfig *wire)
 {
     free(wire->load_dir);
     free(wire->ref_dir);
+    free(wire->teacher_dir);
     free(wire->dump_dir);
     *wire = (WireConfig){0};
 }

@@ -16,7 +16,7 @@ const char *const *trainer_loss_names(void);
 /* A whole configuration owned by its reader. */
 typedef struct WireConfig {
     TrainerConfig config;
-    char *load_dir, *ref_dir, *dump_dir;
+    char *load_dir, *ref_dir, *teacher_dir, *dump_dir;
 } WireConfig;
 void wire_config_free(WireConfig *wire);
 /* The value of "config" in hello. Unknown keys are refused by name, absent ones keep defaults. */

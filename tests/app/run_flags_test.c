@@ -65,6 +65,23 @@ static void test_slime_line(void)
     run_flags_free(&f);
 }
 
+/* IcePop has no flag in slime; a function of somebody's own is named as not used. */
+static void test_icepop(void)
+{
+    static const char *const lines[][4] = {
+        {"run", "--use-tis", "--custom-tis-function-path",
+         "slime.backends.megatron_utils.loss.icepop_function"},
+        {"run", "--use-tis", "--custom-tis-function-path", "mine.weights"}};
+    for (int own = 0; own < 2; own++) {
+        RunFlags f;
+        Fault fault = {0};
+        CHECK_I64(run_flags_parse(&f, 4, (char **)(uintptr_t)lines[own], &fault), ERR_OK);
+        CHECK_I64(run_flags_icepop(&f), own == 0);
+        CHECK_STR(text_c(&f.ignored_names), own ? "--custom-tis-function-path" : "");
+        run_flags_free(&f);
+    }
+}
+
 static void test_defaults(void)
 {
     char *argv[] = {"run", NULL};
@@ -221,6 +238,7 @@ static void test_keys(void)
 int main(void)
 {
     RUN(test_slime_line);
+    RUN(test_icepop);
     RUN(test_defaults);
     RUN(test_errors);
     RUN(test_stored);

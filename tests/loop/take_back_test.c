@@ -59,7 +59,7 @@ static void most_at_once_wait(void)
     CHECK_I64(taken_of(4), 0);
     goes(1, ENGINE_UP, S(201)); /* the network is back, one of them is not */
     goes(2, ENGINE_SLOW, S(201));
-    CHECK_I64(take_back_judge(&many_us, engines, 4, S(201), taken), 1); /* it may be late by a look */
+    CHECK_I64(take_back_judge(&many_us, engines, 4, S(201), taken), 1); /* it may only be late */
     CHECK_I64(taken_of(4), 0);
     CHECK_I64(take_back_judge(&many_us, engines, 4, S(203), taken), 0);
     CHECK(taken[0] && taken_of(4) == 1);

@@ -5,6 +5,7 @@
 
 #include "core/train/losses.h"
 #include "tests/train/config_from.h"
+#include "tests/train/whole_step.h"
 
 enum { ROWS_MAX = 8, ROOM = 256 };
 
@@ -202,7 +203,7 @@ static void optimizer_step(Case *c, int step, const cJSON *metrics)
         dentropy[i] = r->dentropy[i];
     }
     LossMetrics m;
-    CHECK_I64(loss_gradients(&c->config, r->samples, r->count, adv, dlogp, dentropy, &m, NULL),
+    CHECK_I64(whole_step(&c->config, r->samples, r->count, adv, dlogp, dentropy, &m, NULL),
               ERR_OK);
     memset(logp, 0, sizeof logp);
     memset(entropy, 0, sizeof entropy);
