@@ -88,6 +88,10 @@ run 2 "--sglang-api-key would show the key" "$tied" "$T/good.jsonl" $E $G --sgla
 echo key >"$T/key" && chmod 644 "$T/key"
 SGLANG_API_KEY_FILE="$T/key"
 export SGLANG_API_KEY_FILE
+run 2 "no teacher" "$tied" "$T/good.jsonl" $E $G --use-opd --opd-type megatron
+run 2 "--opd-type is sglang" "$tied" "$T/good.jsonl" $E $G --use-opd --opd-type sglang
+run 2 "--opd-type is not given" "$tied" "$T/good.jsonl" $E $G --use-opd --opd-teacher-load "$tied"
+run 2 "without --use-opd" "$tied" "$T/good.jsonl" $E $G --opd-teacher-load "$tied"
 run 2 "can be read by others" "$tied" "$T/good.jsonl" $E $G
 unset SGLANG_API_KEY_FILE
 run 2 "--rollout-temperature must be > 0" "$tied" "$T/good.jsonl" $E $G --rollout-temperature 0
