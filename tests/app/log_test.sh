@@ -1,16 +1,7 @@
 # rolltop log: every verb on a real log, beside a live writer and after it; bad input in one line.
 set -u
 R=${ROLLTOP:?}
-T=$(mktemp -d)
-trap 'for p in $writer $engine; do kill $p 2>/dev/null; done; wait; rm -rf "$T"' EXIT
-writer= engine=
-XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
-export XDG_STATE_HOME XDG_RUNTIME_DIR
-failed=0
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
+. "$(dirname "$0")/../lib/script.sh"
 # says STATUS WORDS VERB…: it ends with that status and its output holds the words.
 says() {
     status=$1 words=$2
@@ -23,15 +14,6 @@ says() {
     elif [ "$status" -eq 2 ] && [ "$(wc -l <"$T/err")" -ne 1 ]; then
         fail "rolltop log $*: more than one line"
     fi
-}
-wait_for() { # WHAT COMMAND…
-    what=$1
-    shift
-    for i in $(seq 1 600); do
-        "$@" >/dev/null 2>&1 && return
-        sleep 0.2
-    done
-    fail "$what did not come"
 }
 rows() { "$R" log info "$1" 2>/dev/null | awk -v t="$2" '$1 == t { print $2 }'; }
 has_probes() { [ "$(rows "$T/run.db" probe)" -gt 20 ]; }
@@ -73,28 +55,27 @@ grep -qF -- "--log-keep-age never is no age" "$T/out" || fail "watch: $(cat "$T/
 
 # A live log: an engine that is watched.
 "$R" engine --model-path "$ROLLTOP_SOURCE/tests/data/golden-qwen3/tied" --synthetic --port 0 \
-    >"$T/engine" 2>&1 </dev/null &
-engine=$!
-wait_for "the engine" grep -q listening "$T/engine"
-port=$(sed -n 's/.*listening on http:.*:\([0-9]*\).*/\1/p' "$T/engine")
-"$R" watch --rollout-external-engine-addrs "127.0.0.1:$port" --headless --log "$T/run.db" \
+    >"$T/engine.out" 2>&1 </dev/null &
+others=$!
+wait_for 60 listens engine || fail "an engine starts"
+"$R" watch --rollout-external-engine-addrs "$(address engine)" --headless --log "$T/run.db" \
     --log-max-size 50M --log-keep-age 24h >"$T/watch" 2>&1 </dev/null &
-writer=$!
-wait_for "twenty probes" has_probes
+core=$!
+wait_for 60 has_probes || fail "twenty probes come"
 says 0 "the last one is not ended" info "$T/run.db"
 says 0 "sound: the file" check "$T/run.db"
 says 0 "bytes" snapshot "$T/run.db" "$T/copy.db"
 says 2 "is there already" snapshot "$T/run.db" "$T/copy.db"
-says 2 "is being written by another rolltop (process $writer)" compact "$T/run.db"
-says 2 "is being written by another rolltop (process $writer)" trim "$T/run.db" --keep-age 1h
+says 2 "is being written by another rolltop (process $core)" compact "$T/run.db"
+says 2 "is being written by another rolltop (process $core)" trim "$T/run.db" --keep-age 1h
 says 0 "sound: the file" check "$T/copy.db"
 [ "$(rows "$T/copy.db" probe)" -gt 20 ] || fail "the copy has $(rows "$T/copy.db" probe) probes"
 before=$(rows "$T/run.db" probe)
 more_probes() { [ "$(rows "$T/run.db" probe)" -gt "$before" ]; }
-wait_for "a probe after the copy" more_probes
-kill $writer
-wait $writer 2>/dev/null
-writer=
+wait_for 60 more_probes || fail "a probe comes after the copy"
+kill $core
+wait $core 2>/dev/null
+core=
 
 # After it.
 timeout 60 "$R" policy show 7 --log "$T/run.db" >"$T/out" 2>"$T/err"

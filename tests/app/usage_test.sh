@@ -1,11 +1,7 @@
 # Bad input is one clear sentence with status 2, before anything starts.
 set -u
 R=${ROLLTOP:?}
-T=$(mktemp -d)
-trap 'rm -rf "$T"' EXIT
-XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
-export XDG_STATE_HOME XDG_RUNTIME_DIR
-failed=0
+. "$(dirname "$0")/../lib/script.sh"
 tied=$ROLLTOP_SOURCE/tests/data/golden-qwen3/tied
 printf '{"input":"a","label":"b"}\n{"input":"c","label":"d"}\n' >"$T/good.jsonl"
 printf '{"input":"a"}\n\n\n\n\n\n{"input": \n' >"$T/bad.jsonl"
@@ -14,15 +10,13 @@ printf '{"input":"a"}\n\n\n\n\n\n{"input": \n' >"$T/bad.jsonl"
 says() {
     status=$1 words=$2
     shift 2
-    timeout 30 "$R" "$@" >"$T/out" 2>"$T/err" </dev/null
+    timeout 120 "$R" "$@" >"$T/out" 2>"$T/err" </dev/null
     got=$?
     if [ $got -ne "$status" ] || ! cat "$T/out" "$T/err" | grep -qF -- "$words"; then
-        echo "FAILED: rolltop $*: status $got, wanted $status and \"$words\""
+        fail "rolltop $*: status $got, wanted $status and \"$words\""
         cat "$T/err"
-        failed=1
     elif [ "$status" -eq 2 ] && [ "$(wc -l <"$T/err")" -ne 1 ]; then
-        echo "FAILED: rolltop $*: more than one line"
-        failed=1
+        fail "rolltop $*: more than one line"
     fi
 }
 run() { # the rest of a good command line; prompts and checkpoint come first
@@ -88,16 +82,16 @@ run 2 "--sglang-api-key would show the key" "$tied" "$T/good.jsonl" $E $G --sgla
 echo key >"$T/key" && chmod 644 "$T/key"
 SGLANG_API_KEY_FILE="$T/key"
 export SGLANG_API_KEY_FILE
-run 2 "no teacher" "$tied" "$T/good.jsonl" $E $G --use-opd --opd-type megatron
-run 2 "--opd-type is sglang" "$tied" "$T/good.jsonl" $E $G --use-opd --opd-type sglang
-run 2 "--opd-type is not given" "$tied" "$T/good.jsonl" $E $G --use-opd --opd-teacher-load "$tied"
-run 2 "without --use-opd" "$tied" "$T/good.jsonl" $E $G --opd-teacher-load "$tied"
 run 2 "can be read by others" "$tied" "$T/good.jsonl" $E $G
 unset SGLANG_API_KEY_FILE
 run 2 "--rollout-temperature must be > 0" "$tied" "$T/good.jsonl" $E $G --rollout-temperature 0
 run 2 "--eval-interval is set" "$tied" "$T/good.jsonl" $E $G --eval-interval 1
 run 2 "--save-interval is set" "$tied" "$T/good.jsonl" $E $G --save-interval 1
 run 2 "ppo needs a critic" "$tied" "$T/good.jsonl" $E $G --advantage-estimator ppo
+run 2 "no teacher" "$tied" "$T/good.jsonl" $E $G --use-opd --opd-type megatron
+run 2 "--opd-type is sglang" "$tied" "$T/good.jsonl" $E $G --use-opd --opd-type sglang
+run 2 "--opd-type is not given" "$tied" "$T/good.jsonl" $E $G --use-opd --opd-teacher-load "$tied"
+run 2 "without --use-opd" "$tied" "$T/good.jsonl" $E $G --opd-teacher-load "$tied"
 run 2 "gropo is none of" "$tied" "$T/good.jsonl" $E $G --advantage-estimator gropo
 run 2 "larger than the 2 samples" "$tied" "$T/good.jsonl" $E $G --global-batch-size 4
 run 2 "does not exist" "$tied" "$T/good.jsonl" $E $G --log /nonexistent/x.db
@@ -111,16 +105,12 @@ done
 run 2 "safetensors" "$T/cut" "$T/good.jsonl" $E $G
 says 2 "safetensors" engine --model-path "$T/cut" --port 0
 # A port in use: held by a synthetic engine.
-"$R" engine --model-path "$tied" --synthetic --port 0 >"$T/held" 2>&1 </dev/null &
-held=$!
-for i in 1 2 3 4 5 6 7 8 9 10; do
-    grep -q listening "$T/held" && break
-    sleep 0.3
-done
-port=$(sed -n 's/.*listening on http:.*:\([0-9]*\).*/\1/p' "$T/held")
+"$R" engine --model-path "$tied" --synthetic --port 0 >"$T/held.out" 2>&1 </dev/null &
+others=$!
+wait_for 60 listens held || fail "an engine starts"
+port=$(address held)
+port=${port##*:}
 says 2 "the port is in use" engine --model-path "$tied" --synthetic --port "$port"
 says 2 "the port is in use" frontend --port "$port"
-kill $held
-wait $held 2>/dev/null
-ls "$T" | grep -q '\.db' && { echo "FAILED: a refused run left a log"; failed=1; }
+ls "$T" | grep -q '\.db' && fail "a refused run left a log"
 exit $failed

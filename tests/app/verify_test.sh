@@ -2,25 +2,17 @@
 # outcomes, exit status, JSON, and the fleet left as it was found.
 set -u
 R=${ROLLTOP:?}
-T=$(mktemp -d)
-XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
-export XDG_STATE_HOME XDG_RUNTIME_DIR
-unset DYNAMO_ENGINE_ADDRS DYNAMO_ROLLOUT_URL
-failed=0
-trap 'kill -9 $(cat "$T"/*.pid 2>/dev/null) 2>/dev/null; rm -rf "$T"' EXIT
-fail() { echo "FAILED: $*"; failed=1; }
-get() { # URL: the body, with whatever is there
-    python3 -c "import sys, urllib.request as u; print(u.urlopen('$1', timeout=5).read().decode())" 2>/dev/null
-}
+. "$(dirname "$0")/../lib/fleet.sh"
+info() { "$H" get "$1" /model_info | sed -n '$p'; } # ADDRESS
 
 # A fleet of its own.
-"$R" verify --local 2 --log "$T/a.db" >"$T/out" 2>&1 </dev/null
+"$R" verify --local 2 --log "$T/own.db" >"$T/out" 2>&1 </dev/null
 [ $? -eq 0 ] || { fail "verify --local 2 passes"; cat "$T/out"; }
 [ "$(grep -c '^pass' "$T/out")" -eq 10 ] || { fail "ten steps pass"; cat "$T/out"; }
 grep -q '^10 passed, 0 failed, 0 skipped' "$T/out" || fail "the table's last line"
-[ -e "$T/a.db.d" ] && fail "nothing but the log is left"
-"$R" query "$T/a.db" events --json | grep -q 'pass failure reported' || fail "steps are in the log"
-"$R" query "$T/a.db" engines --json | grep -q '"incarnation":2' || fail "and the new process too"
+[ -e "$T/own.db.d" ] && fail "nothing but the log is left"
+"$R" query "$T/own.db" events --json | grep -q 'pass failure reported' || fail "steps are in the log"
+"$R" query "$T/own.db" engines --json | grep -q '"incarnation":2' || fail "and the new process too"
 "$R" verify --local 2 --json >"$T/out" 2>"$T/err" </dev/null || fail "verify --json passes"
 grep -q '^{"ok":true,.*"step":"left as it was found","outcome":"pass"' "$T/out" || fail "JSON"
 
@@ -36,42 +28,41 @@ refused 'two fleets' --local 2 --rollout-external-engine-addrs 127.0.0.1:9
 refused 'is not the address of an engine' --rollout-external-engine-addrs 127.0.0.1
 refused 'for fleets of others' --local 2 --kill-cmd true
 refused 'is of no use without --kill-cmd' --rollout-external-engine-addrs 127.0.0.1:9 --restore-cmd true
-refused 'is there already' --local 2 --log "$T/a.db"
+refused 'is there already' --local 2 --log "$T/own.db"
 
 # A fleet of others: engines and frontend that verify did not start.
-wait_file() { i=0; while ! grep -q 'listening on http://' "$1" && [ $i -lt 100 ]; do sleep 0.1; i=$((i + 1)); done; }
-address() { sed -n 's/.*listening on http:\/\/\([0-9.:]*\).*/\1/p' "$1" | head -1; }
-"$R" demo --headless --steps 1 --engines 1 --keep --log "$T/m.db" >"$T/out" 2>&1 </dev/null
-[ -d "$T/m.db.d/task/base" ] || { fail "the demo makes a base model"; cat "$T/out"; exit 1; }
-cat >"$T/engine" <<END
-# engine NUMBER PORT
-"$R" engine --model-path "$T/m.db.d/task/base" --weight-version 3 --port "\$2" \\
-    --incremental-streaming-output >"$T/e\$1.out" 2>&1 </dev/null &
-echo \$! >"$T/e\$1.pid"
+cat >"$T/start" <<END
+# start NAME PORT: an engine
+"$R" engine --model-path "$T/task/base" --weight-version 3 --host 127.1.$own --port "\$2" \\
+    --incremental-streaming-output >"$T/\$1.out" 2>&1 </dev/null &
+echo \$! >"$T/\$1.pid"
 END
-sh "$T/engine" 0 0; sh "$T/engine" 1 0
-wait_file "$T/e0.out"; wait_file "$T/e1.out"
-A=$(address "$T/e0.out") B=$(address "$T/e1.out")
+pids() { others=$(cat "$T"/*.pid); } # to be ended with this script
+sh "$T/start" e0 0
+sh "$T/start" e1 0
+pids
+wait_for 60 listens e0 && wait_for 60 listens e1 || { fail "two engines start"; exit 1; }
+A=$(address e0) B=$(address e1)
 "$R" frontend --port 0 --engine "$A" --engine "$B" >"$T/f.out" 2>&1 </dev/null &
 echo $! >"$T/f.pid"
-wait_file "$T/f.out"
-F=http://$(address "$T/f.out")
-before=$(get "http://$A/model_info")
+pids
+wait_for 60 listens f || { fail "the frontend starts"; exit 1; }
+F=http://$(address f)
+before=$(info "$A")
 
-DYNAMO_ENGINE_ADDRS="$A $B" DYNAMO_ROLLOUT_URL=$F "$R" verify --log "$T/b.db" --tokens 2 --recover-timeout 20 \
+DYNAMO_ENGINE_ADDRS="$A $B" DYNAMO_ROLLOUT_URL=$F "$R" verify --log "$T/b.db" --tokens 2 --recover-timeout 120 \
     --kill-cmd "kill -9 \$(cat $T/e1.pid)" \
-    --restore-cmd "sh $T/engine 1 \${ROLLTOP_ENGINE##*:}" >"$T/out" 2>&1 </dev/null
+    --restore-cmd "sh $T/start e1 \${ROLLTOP_ENGINE##*:}" >"$T/out" 2>&1 </dev/null
 [ $? -eq 0 ] || { fail "verify on a fleet of others passes"; cat "$T/out"; }
 [ "$(grep -c '^pass' "$T/out")" -eq 10 ] || { fail "ten steps pass there too"; cat "$T/out"; }
-if [ -n "$before" ]; then
-    [ "$(get "http://$A/model_info")" = "$before" ] || fail "$A is left as it was found"
-    get "http://$B/model_info" | grep -q '"weight_version" *: *"3"' || fail "$B too"
-fi
+pids
+[ -n "$before" ] && [ "$(info "$A")" = "$before" ] || fail "$A is left as it was found"
+info "$B" | grep -q '"weight_version" *: *"3"' || fail "$B too"
 
 # Without --kill-cmd the worker is left alone; a dead engine is a failure, with status 1.
-"$R" verify --rollout-external-engine-addrs "$A" "$B" --rollout-url "$F" --tokens 4 --startup-timeout 10 --log "$T/c.db" >"$T/out" 2>&1 </dev/null
+"$R" verify --rollout-external-engine-addrs "$A" "$B" --rollout-url "$F" --tokens 4 --startup-timeout 60 --log "$T/c.db" >"$T/out" 2>&1 </dev/null
 [ $? -eq 0 ] && grep -q '^skip  a worker lost' "$T/out" || { fail "no --kill-cmd: skipped"; cat "$T/out"; }
 kill -9 "$(cat "$T/e1.pid")"
-"$R" verify --rollout-external-engine-addrs "$A" "$B" --startup-timeout 3 --log "$T/d.db" >"$T/out" 2>&1 </dev/null
+"$R" verify --rollout-external-engine-addrs "$A" "$B" --startup-timeout 10 --log "$T/d.db" >"$T/out" 2>&1 </dev/null
 [ $? -eq 1 ] && grep -q "^FAIL  engines ready.*$B does not answer" "$T/out" || { fail "a dead engine"; cat "$T/out"; }
 exit $failed

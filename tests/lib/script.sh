@@ -5,9 +5,9 @@ XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
 export XDG_STATE_HOME XDG_RUNTIME_DIR
 unset DYNAMO_ENGINE_ADDRS DYNAMO_ROLLOUT_URL
 H=$(dirname "$R")/tests/app_helper
-# An address of this machine that other scripts do not use: a port that is given back for a moment,
-# since its engine is killed, is not given to somebody else meanwhile.
-own=127.1.$(($$ / 250 % 250)).$(($$ % 250 + 1))
+# The end of addresses (127.1.$own, …) that other scripts do not use: there a port that is given back
+# for a moment, since its engine is killed, is not given to somebody else meanwhile.
+own=$(($$ / 250 % 250)).$(($$ % 250 + 1))
 failed=0
 core= # the run under test
 others=
