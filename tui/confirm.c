@@ -99,11 +99,54 @@ void confirm_line(const Screen *screen, char *buffer, size_t size)
                      text_of(confirm)->effect, text_of(confirm)->undo);
 }
 
-static int draw_label(const Draw *d, int y, const char *label, Role role, const char *value)
+/* What the box says, before it is known how many rows that takes. */
+typedef struct BoxLine {
+    const char *label;
+    Role role;
+    char value[MODEL_INPUT_MAX + 64];
+} BoxLine;
+typedef struct BoxLines {
+    BoxLine items[TARGET_LINES + 10];
+    int count;
+} BoxLines;
+
+static void add(BoxLines *lines, const char *label, Role role, const char *value)
 {
-    draw_text(d, LABEL_X, y, ROLE_DIM, label);
-    draw_text(d, VALUE_X, y, role, value);
-    return y + 1;
+    BoxLine *line = &lines->items[lines->count++];
+    line->label = label;
+    line->role = role;
+    (void)str_format(line->value, sizeof line->value, "%s", value);
+}
+
+/* Rows of all lines, wrapped, in a box as wide as `d`. */
+static int count_rows(const Draw *d, const BoxLines *lines)
+{
+    Draw value = draw_sub(d, VALUE_X, 0, d->r.w - VALUE_X - 2, 1);
+    int rows = 0;
+    for (int i = 0; i < lines->count; i++) {
+        int n = draw_wrap(&value, 0, 0, 0, ROLE_TEXT, str_from(lines->items[i].value));
+        rows += n > 1 ? n : 1;
+    }
+    return rows;
+}
+
+/* Each wrapped, or each on one row and cut with the sign for it. Returns the rows used. */
+static int draw_lines(const Draw *d, const BoxLines *lines, bool wrapped)
+{
+    int y = 0;
+    for (int i = 0; i < lines->count; i++) {
+        const BoxLine *line = &lines->items[i];
+        Draw value = draw_sub(d, VALUE_X, y, d->r.w - VALUE_X - 2, d->r.h - y);
+        draw_text(d, LABEL_X, y, ROLE_DIM, line->label);
+        if (wrapped) {
+            int rows = draw_wrap(&value, 0, value.r.h, 0, line->role, str_from(line->value));
+            y += rows > 1 ? rows : 1;
+        } else {
+            draw_text(&value, 0, 0, line->role, line->value);
+            y++;
+        }
+    }
+    return y;
 }
 
 void confirm_words(const Screen *screen, Text *out)
@@ -140,7 +183,7 @@ void confirm_words(const Screen *screen, Text *out)
                     confirm->level == 1 ? "y" : confirm->want, verb_word(confirm->verb));
 }
 
-static int draw_targets(const Draw *d, int y, const Screen *screen)
+static void add_targets(BoxLines *lines, const Screen *screen)
 {
     const Confirm *confirm = &screen->m->confirm;
     const Snapshot *s = screen->s;
@@ -151,7 +194,8 @@ static int draw_targets(const Draw *d, int y, const Screen *screen)
     if (confirm->all) {
         (void)str_format(text, sizeof text, "the whole run: %d engines, %lld samples in flight",
                          (int)s->engines.count, (long long)s->header.samples_inflight);
-        return draw_label(d, y, "on", ROLE_CRIT, text);
+        add(lines, "on", ROLE_CRIT, text);
+        return;
     }
     for (int i = 0; i < confirm->count && i < TARGET_LINES; i++) {
         const Target *target = &confirm->targets[i];
@@ -172,13 +216,12 @@ static int draw_targets(const Draw *d, int y, const Screen *screen)
         } else {
             (void)str_format(text, sizeof text, "%s", target->name);
         }
-        y = draw_label(d, y, i == 0 ? "on" : "", ROLE_TEXT, text);
+        add(lines, i == 0 ? "on" : "", ROLE_TEXT, text);
     }
     if (confirm->count > TARGET_LINES) {
         (void)str_format(text, sizeof text, "and %d more", confirm->count - TARGET_LINES);
-        y = draw_label(d, y, "", ROLE_TEXT, text);
+        add(lines, "", ROLE_TEXT, text);
     }
-    return y;
 }
 
 static void draw_prompt(const Draw *d, int y, const Screen *screen)
@@ -202,45 +245,55 @@ static void draw_prompt(const Draw *d, int y, const Screen *screen)
     surface_cursor(d->surface, d->r.x + x, d->r.y + y);
 }
 
-void confirm_draw(const Draw *d, const Screen *screen)
+static void fill_lines(BoxLines *lines, const Screen *screen)
 {
     const Confirm *confirm = &screen->m->confirm;
     const Snapshot *s = screen->s;
-    char title[120];
-    char level[32];
     char text[MODEL_INPUT_MAX + 64];
     char age[FORMAT_MAX];
-    int lines = confirm->count > TARGET_LINES ? TARGET_LINES + 1 : confirm->count;
-    int h = 10 + (confirm->all ? 1 : lines) + (confirm->notice[0] ? 1 : 0) +
-            (confirm->version > 0 ? 1 : 0);
+    char words[160];
+    if (confirm->notice[0]) {
+        add(lines, "changed", ROLE_CRIT, confirm->notice);
+    }
+    add_targets(lines, screen);
+    if (confirm->version > 0) {
+        add(lines, "version", ROLE_TEXT, version_words(screen, confirm->version, words));
+    }
+    (void)str_format(text, sizeof text, "%s old",
+                     format_age(s->t_us - s->header.last_fact_us, age));
+    add(lines, "picture", ROLE_TEXT, text);
+    add(lines, "effect", ROLE_TEXT, text_of(confirm)->effect);
+    add(lines, "calls", ROLE_TEXT, text_of(confirm)->calls);
+    add(lines, "undo", ROLE_TEXT, text_of(confirm)->undo);
+    (void)str_format(text, sizeof text, "%s%s", confirm->reason.text,
+                     confirm->in_reason ? "_" : confirm->reason.n ? "" : "(Tab writes one)");
+    add(lines, "reason", confirm->in_reason ? ROLE_INPUT : ROLE_TEXT, text);
+}
+
+void confirm_draw(const Draw *d, const Screen *screen)
+{
+    enum { FRAME = 4 }; /* title, a blank, the prompt, the foot */
+    const Confirm *confirm = &screen->m->confirm;
+    BoxLines lines = {.count = 0};
+    char title[120];
+    char level[32];
+    char object[80];
     int w = d->r.w <= BOX_W + 4 ? d->r.w : BOX_W;
+    fill_lines(&lines, screen);
+    Draw inside = draw_sub(d, 0, 0, w, d->r.h);
+    int rows = count_rows(&inside, &lines);
+    bool wrapped = rows + FRAME <= d->r.h;
+    int h = (wrapped ? rows : lines.count) + FRAME;
     h = h > d->r.h ? d->r.h : h;
     Draw box = draw_sub(d, (d->r.w - w) / 2, (d->r.h - h) / 2, w, h);
     draw_clear(&box);
     (void)str_format(title, sizeof title, "%s %s", verb_word(confirm->verb),
                      object_of(confirm, confirm->verb == VERB_ABORT ? "the marked samples"
-                                                             : "the marked engines", text));
+                                                                    : "the marked engines",
+                               object));
     (void)str_format(level, sizeof level, "level %d", confirm->level);
     Draw body = plain_frame(&box, title, level, true);
-    int y = 0;
-    if (confirm->notice[0]) {
-        y = draw_label(&body, y, "changed", ROLE_CRIT, confirm->notice);
-    }
-    y = draw_targets(&body, y, screen);
-    if (confirm->version > 0) {
-        char words[160];
-        y = draw_label(&body, y, "version", ROLE_TEXT,
-                       version_words(screen, confirm->version, words));
-    }
-    (void)str_format(text, sizeof text, "%s old",
-                     format_age(s->t_us - s->header.last_fact_us, age));
-    y = draw_label(&body, y, "picture", ROLE_TEXT, text);
-    y = draw_label(&body, y, "effect", ROLE_TEXT, text_of(confirm)->effect);
-    y = draw_label(&body, y, "calls", ROLE_TEXT, text_of(confirm)->calls);
-    y = draw_label(&body, y, "undo", ROLE_TEXT, text_of(confirm)->undo);
-    (void)str_format(text, sizeof text, "%s%s", confirm->reason.text,
-                     confirm->in_reason ? "_" : confirm->reason.n ? "" : "(Tab writes one)");
-    y = draw_label(&body, y, "reason", confirm->in_reason ? ROLE_INPUT : ROLE_TEXT, text);
+    int y = draw_lines(&body, &lines, wrapped);
     draw_prompt(&body, y + 1 < body.r.h ? y + 1 : body.r.h - 1, screen);
     box_close(&box);
     if (y + 1 >= body.r.h - 1) {

@@ -210,14 +210,15 @@ static void draw_rates(const Draw *d, int y, const Screen *screen)
     (void)str_format(text, sizeof text, "%s tok/s", format_count_val(h->tokens_per_s, a));
     if (h->tokens_per_s.known && h->tokens_per_s_10min.known && h->tokens_per_s_10min.v > 0) {
         double change = 100 * (h->tokens_per_s.v / h->tokens_per_s_10min.v - 1);
-        (void)str_format(text, sizeof text, "%s tok/s %+.0f%%", a, change);
+        (void)str_format(text, sizeof text, "%s tok/s %+.0f%%%s", a, change,
+                         d->r.w >= 100 ? " vs 10 min" : "");
     }
     add_value(&line, 0, "", text, h->tokens_per_s, t);
     if (h->grain_s > 1) { /* what was in flight then is not known any more */
         segment_add(&line, 1, ROLE_WARN, h->grain_s > 60 ? "trimmed: to the hour"
                                                          : "trimmed: to the minute");
     } else {
-        segment_add(&line, 1, ROLE_TEXT, "in flight %lld", (long long)h->samples_inflight);
+        segment_add(&line, 1, ROLE_TEXT, "%lld in flight", (long long)h->samples_inflight);
     }
     if (h->tail_max_s >= 0 && d->r.w < 100) {
         segment_add(&line, 3, ROLE_TEXT, "tail p99 %s max %s", format_seconds(h->tail_p99_s, b),

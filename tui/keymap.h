@@ -79,7 +79,7 @@ typedef enum KeyGroup { G_MOVE, G_LOOK, G_FIND, G_TIME, G_ACT, G_OTHER, G_COUNT 
     X(ACT_VIEW, "view", 'w', 0, 0, G_LOOK, "", "next named view of the configuration")            \
     X(ACT_WORST, "worst", '!', 0, 0, G_LOOK, "", "go to the worst alert that nobody saw")         \
     X(ACT_ACK, "acknowledge", 'a', 0, 0, G_LOOK, "", "acknowledge the alert; noted in the log")   \
-    X(ACT_COPY_ROW, "copy-row", 'y', 0, 0, G_LOOK, "", "copy the row, or the marked ones, as text") \
+    X(ACT_COPY_ROW, "copy-row", 'y', 0, 0, G_LOOK, "", "copy the row, or the marked ones, as text")\
     X(ACT_COPY_SCREEN, "copy-screen", 'Y', 0, 0, G_LOOK, "", "copy the screen as text")           \
     X(ACT_FILTER, "filter", '/', TK_F4, 0, G_FIND, "Filter",                                      \
       "show matching rows: words, !not, state:dead, pol:210, kv>90")                              \

@@ -46,8 +46,9 @@ static void draw_spans(SamplePage *page, const SampleView *sample, const TailRow
     }
     for (size_t i = 0; i < sample->span_count && i < 32; i++) {
         const SampleSpan *span = &sample->spans[i];
-        (void)str_format(text, sizeof text, "tokens %d to %d by %s", (int)span->from,
-                         (int)span->to, format_version(span->policy_version, a));
+        (void)str_format(text, sizeof text, "%d tokens, from number %d on, by %s",
+                         (int)(span->to - span->from), (int)span->from + 1,
+                         format_version(span->policy_version, a));
         line(page, i == 0 ? "policy" : "", sample->span_count > 1 ? ROLE_WARN : ROLE_TEXT, text);
     }
 }
@@ -66,7 +67,11 @@ static void draw_tokens(SamplePage *page, const SampleView *sample)
             (void)text_addf(&text, "%d ", (int)sample->tokens[i]);
         }
     }
-    block(page, "tokens", ROLE_DIM, text_str(&text));
+    char head[96];
+    (void)str_format(head, sizeof head, "%d%s", (int)sample->token_count, sample->logprobs
+                     ? ", as id:log-prob; ! has less than -4" : ", as ids; no log-probs");
+    line(page, "tokens", ROLE_TEXT, head);
+    block(page, "", ROLE_DIM, text_str(&text));
     if (text.cut) {
         line(page, "", ROLE_WARN, "more tokens than fit here; rolltop query has them all");
     }
@@ -100,8 +105,9 @@ static void draw_facts(SamplePage *page, const Screen *screen, const SampleView 
                      format_ratio_val(sample->reward, a), (long long)sample->group,
                      (long long)sample->step, (long long)sample->prompt_index);
     line(page, "reward", ROLE_TEXT, text);
-    (void)str_format(text, sizeof text, "began %s, %s%s, first token after %s",
-                     format_clock(sample->started_us, a), format_age(end - sample->started_us, b),
+    (void)str_format(text, sizeof text, "began %s, %s %s%s, first token after %s",
+                     format_clock(sample->started_us, a), sample->ended_us > 0 ? "took" : "for",
+                     format_age(end - sample->started_us, b),
                      sample->ended_us > 0 ? "" : " so far",
                      sample->first_token_us > 0 ? format_age(sample->first_token_us, c) : "-");
     line(page, "time", ROLE_TEXT, text);

@@ -166,7 +166,7 @@ static void draw_ages(const Draw *d, int y, const TailList *tail)
 {
     char a[FORMAT_MAX];
     char b[FORMAT_MAX];
-    int x = tail->total > 0 ? draw_text(d, 0, y, ROLE_DIM, "ages") : 0;
+    int x = tail->total > 0 ? draw_text(d, 0, y, ROLE_DIM, "samples by age") : 0;
     for (int i = 0; i < 8; i++) {
         if (tail->age_histogram[i] > 0) {
             x += draw_f(d, x, y, ROLE_DIM, "  %s:%s", i ? format_seconds(i * tail->age_bucket_s, a)

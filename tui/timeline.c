@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { US = 1000000, LABEL_W = 11, RIGHT_W = 9, ENGINE_ROWS = 6 };
+enum { US = 1000000, LABEL_W = 11, RIGHT_W = 14, ENGINE_ROWS = 6 };
 
 typedef struct Scale {
     int64_t from_us;
@@ -88,6 +88,7 @@ static int draw_holders(const Draw *d, int y, int rows, const Screen *screen, co
 {
     const Snapshot *s = screen->s;
     char text[FORMAT_MAX];
+    char right[2 * FORMAT_MAX];
     int drawn = 0;
     while (drawn < rows && drawn < ENGINE_ROWS) {
         const EngineSpan *span = holder(s, drawn);
@@ -99,8 +100,10 @@ static int draw_holders(const Draw *d, int y, int rows, const Screen *screen, co
         bool bad = look && look->rank <= 2;
         draw_field(d, 4, y, LABEL_W - 3, false, ROLE_DIM, snapshot_engine_name(s, span->engine));
         draw_bar(d, y, scale, span->from_us, span->to_us, s->t_us, bad ? look->role : ROLE_DIM);
+        (void)str_format(right, sizeof right, "%s sample%s",
+                         format_count((double)span->samples, text), span->samples == 1 ? "" : "s");
         draw_field(d, d->r.w - RIGHT_W, y, RIGHT_W - 1, true, bad ? look->role : ROLE_DIM,
-                   bad ? look->word : format_count((double)span->samples, text));
+                   bad ? look->word : right);
         y++;
         drawn++;
     }
@@ -133,7 +136,7 @@ static void draw_finished(const Draw *d, int y, const Screen *screen, const Step
         }
     }
     if (bad) {
-        draw_f(d, LABEL_W, y, ROLE_CRIT, "x %s", step->outcome);
+        draw_f(d, LABEL_W, y, ROLE_CRIT, "x %s ", step->outcome);
     }
     draw_field(d, d->r.w - RIGHT_W, y, RIGHT_W - 1, true, ROLE_TEXT,
                format_age(end - step->started_us, a));

@@ -3,7 +3,8 @@
 #include "tests/tui/fixture.h"
 #include "tests/tui/golden.h"
 
-static void keys(Model *model, Snapshot *s, const char *text)
+/* Returns when the last one was pressed. */
+static int64_t keys(Model *model, Snapshot *s, const char *text)
 {
     int64_t now = FIXTURE_T;
     for (; *text; text++) {
@@ -11,6 +12,7 @@ static void keys(Model *model, Snapshot *s, const char *text)
         now += 400000;
         (void)model_key(model, s, key, now);
     }
+    return now;
 }
 
 static void shot(const char *name, int w, int h, bool ascii, bool control, bool replay,
@@ -23,9 +25,9 @@ static void shot(const char *name, int w, int h, bool ascii, bool control, bool 
     Surface *surface = surface_new(w, h, ascii);
     (void)model_resize(model, w, h);
     (void)model_observe(model, &s, FIXTURE_T);
-    keys(model, &s, pressed);
+    int64_t now = keys(model, &s, pressed);
     (void)model_observe(model, &s, FIXTURE_T);
-    screen_draw(model, &s, FIXTURE_T + 1000000, surface);
+    screen_draw(model, &s, now + 1000000, surface);
     golden_compare(name, surface);
     surface_free(surface);
     model_free(model);
@@ -100,7 +102,7 @@ static void count_codes(const Surface *surface, int *wide, int *braille)
     }
 }
 
-/* Graphs in braille where they were asked for, and never in a C locale; in ASCII the same layout. */
+/* Graphs in braille where they were asked for, never in a C locale; in ASCII the same layout. */
 static void graphs(void)
 {
     static const struct {
@@ -135,6 +137,24 @@ static void graphs(void)
     }
 }
 
+/* A command of the user's own asks first. */
+static void own_command(void)
+{
+    static Snapshot s;
+    fixture_fill(&s);
+    Model *model = fixture_model(true, false);
+    Surface *surface = surface_new(80, 24, false);
+    model->config.commands[0] = (ShellCommand){.name = "shell", .run = "ssh $ROLLTOP_ADDRESS",
+                                               .key = TK_F8, .confirm = true};
+    model->config.command_count = 1;
+    (void)model_observe(model, &s, FIXTURE_T);
+    (void)model_key(model, &s, TK_F8, FIXTURE_T);
+    screen_draw(model, &s, FIXTURE_T, surface);
+    golden_compare("shell-80x24", surface);
+    surface_free(surface);
+    model_free(model);
+}
+
 /* "Was it so, and is it still so?" beside each other. */
 static void past_of_a_live_run(void)
 {
@@ -148,7 +168,7 @@ static void past_of_a_live_run(void)
     Surface *surface = surface_new(80, 24, false);
     model->live = false;
     (void)model_observe(model, &s, FIXTURE_T + S(60));
-    keys(model, &s, "\n");
+    (void)keys(model, &s, "\n");
     screen_draw(model, &s, FIXTURE_T + S(60), surface);
     golden_compare("past-engine-80x24", surface);
     surface_free(surface);
@@ -196,7 +216,7 @@ static void hurt_log(void)
     Surface *surface = surface_new(100, 30, false);
     (void)model_resize(model, 100, 30);
     (void)model_observe(model, &s, FIXTURE_T);
-    keys(model, &s, "2");
+    (void)keys(model, &s, "2");
     screen_draw(model, &s, FIXTURE_T, surface);
     golden_compare("hurt-100x30", surface);
     surface_free(surface);
@@ -211,6 +231,7 @@ static void details(void)
     shot("detail-step-80x24", 80, 24, false, true, false, "3j\n");
     shot("detail-policy-80x24", 80, 24, false, true, false, "5j\n");
     shot("detail-alert-80x24", 80, 24, false, true, false, "!");
+    shot("detail-event-80x24", 80, 24, false, true, false, "4k\n");
     shot("detail-command-80x24", 80, 24, false, true, false, "7\n");
     shot("compare-policies-80x24", 80, 24, false, true, false, "5=");
     shot("compare-steps-80x24", 80, 24, false, true, false, "3=");
@@ -225,6 +246,18 @@ static void boxes(void)
     shot("confirm-many-80x24", 80, 24, false, true, false, "jj  R");
     shot("confirm-stop-80x24", 80, 24, false, true, false, ":arm 5m\n:stop\n");
     shot("quit-80x24", 80, 24, false, true, false, "qst");
+    shot("confirm-version-80x24", 80, 24, false, true, false, ":arm 5m\n5jjjU");
+    shot("confirm-countdown-80x24", 80, 24, false, true, false, ":arm 5m\n:stop\ngsm8k-7b");
+    shot("confirm-abort-80x24", 80, 24, false, true, false, "2 jX");
+    shot("confirm-update-80x24", 80, 24, false, true, false, "jjU");
+    shot("sort-80x24", 80, 24, false, true, false, "sj");
+    shot("moments-80x24", 80, 24, false, true, false, "mit broke\nmagain\n'");
+    shot("command-80x24", 80, 24, false, true, false, ":re");
+    shot("go-80x24", 80, 24, false, true, false, "@10:41");
+    shot("search-80x24", 80, 24, false, true, false, "\\kv>90");
+    shot("group-80x24", 80, 24, false, true, false, "ejjjjjjjjj-");
+    shot("frozen-80x24", 80, 24, false, true, false, "z");
+    shot("marked-120x40", 120, 40, false, true, false, "  4  2  5 ");
     shot("filter-none-80x24", 80, 24, false, true, false, "/nothing");
 }
 
@@ -259,6 +292,7 @@ int main(void)
     RUN(few_engines);
     RUN(long_names);
     RUN(graphs);
+    RUN(own_command);
     RUN(panes);
     RUN(past_of_a_live_run);
     RUN(replay);
