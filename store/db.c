@@ -50,7 +50,7 @@ static const char *io_hint(int sys_errno)
     }
 }
 
-/* What whoever opened the log can do; the writer of a run adds what it does itself. */
+/* What whoever opened the log can do. */
 static const char *rc_hint(int rc, int sys_errno)
 {
     switch (rc & 0xff) {

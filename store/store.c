@@ -129,14 +129,6 @@ static Err reload(Store *store, Fault *fault)
     return err;
 }
 
-/* Behind what there is to do, if anything. */
-static void hint_add(Fault *fault, const char *before, const char *words)
-{
-    char hint[sizeof fault->hint];
-    (void)str_format(hint, sizeof hint, "%s%s%s", fault->hint, fault->hint[0] ? before : "", words);
-    (void)str_format(fault->hint, sizeof fault->hint, "%s", hint);
-}
-
 static Err commit_group(Store *store, Group *group, Fault *fault)
 {
     Db *db = &store->writer.db;
@@ -152,9 +144,6 @@ static Err commit_group(Store *store, Group *group, Fault *fault)
         return ERR_OK;
     }
     err = db_fault(db, fault, "cannot record");
-    if (err == ERR_IO || err == ERR_TIMEOUT) {
-        hint_add(fault, "; ", "recording goes on by itself once it can");
-    }
     if (begun) {
         sqlite3_exec(db->handle, "ROLLBACK", NULL, NULL, NULL);
         (void)reload(store, NULL); /* not possible now: before the next group */
@@ -481,7 +470,10 @@ static Err open_log(Store *store, Fault *fault)
         err = db_open_write(&store->writer.db, store->path, fault);
     }
     if (err == ERR_IO && fault) {
-        hint_add(fault, " or ", "name another place with --log");
+        char hint[sizeof fault->hint];
+        (void)str_format(hint, sizeof hint, "%s%sname another place with --log", fault->hint,
+                         fault->hint[0] ? " or " : "");
+        (void)str_format(fault->hint, sizeof fault->hint, "%s", hint);
     }
     if (err == ERR_OK) {
         err = schema_prepare(&store->writer.db, fault);

@@ -111,7 +111,8 @@ static void watch_log(Driver *d)
         if (recording) {
             driver_event(d, SEVERITY_INFO, "log", 0, "the log records again");
         } else if (d->config->lines) {
-            fprintf(d->config->lines, "the log is not recording: %s\n", why.sentence);
+            fprintf(d->config->lines, "the log is not recording: %s; %s%srecording goes on by "
+                    "itself once it can\n", why.sentence, why.hint, why.hint[0] ? "; " : "");
             fflush(d->config->lines);
         }
     }

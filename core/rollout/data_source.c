@@ -133,9 +133,10 @@ static Err read_prompt(Reader *r, DataRow *row)
         return bad_line(r, ERR_UNSUPPORTED, "write the prompt as one string",
                         "the prompt is a list of messages, which needs a chat template");
     }
-    if (c != '"') {
-        return bad_line(r, ERR_FORMAT, "write the prompt as a string",
-                        "the prompt is not a string");
+    if (c != '"') { /* another value, or none: a line that is cut */
+        return json_scan_skip(&r->scan) ? bad_line(r, ERR_FORMAT, "write the prompt as a string",
+                                                   "the prompt is not a string")
+                                        : malformed(r);
     }
     if (!json_scan_string(&r->scan, &r->scratch, &text)) {
         return malformed(r);
@@ -166,8 +167,9 @@ static Err read_metadata(Reader *r, DataRow *row)
         return json_scan_null(&r->scan) ? ERR_OK : malformed(r);
     }
     if (c != '{') {
-        return bad_line(r, ERR_FORMAT, "write the metadata as an object",
-                        "the metadata is not a JSON object");
+        return json_scan_skip(&r->scan) ? bad_line(r, ERR_FORMAT, "write the metadata as an object",
+                                                   "the metadata is not a JSON object")
+                                        : malformed(r);
     }
     return json_scan_raw(&r->scan, &raw) ? keep(r, raw, &row->metadata) : malformed(r);
 }

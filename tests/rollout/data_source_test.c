@@ -179,6 +179,14 @@ static void bad_lines(void)
                  "bad.jsonl:5: not a JSON object");
     expect_fault("{\"input\":\"a\"}\n[1,2]\n", NULL, ERR_FORMAT, "bad.jsonl:2: ");
     expect_fault("{\"input\":NaN}\n", NULL, ERR_FORMAT, "bad.jsonl:1: ");
+    expect_fault("{\"input\":12}\n", NULL, ERR_FORMAT, "bad.jsonl:1: the prompt is not a string");
+    /* A line that is cut is no JSON, wherever the cut is. */
+    static const char whole[] = "{\"input\":\"a\",\"label\":\"b\",\"metadata\":{}}";
+    for (size_t n = 1; n < sizeof whole - 1; n++) {
+        char cut[sizeof whole];
+        snprintf(cut, sizeof cut, "%.*s", (int)n, whole);
+        expect_fault(cut, NULL, ERR_FORMAT, ":1: not a JSON object");
+    }
     expect_fault("\xEF\xBB\xBF{\"input\":\"a\"}\n", NULL, ERR_FORMAT, "byte-order mark");
     char *huge = xcalloc((17 << 20) + 1, 1);
     memset(huge, 'a', 17 << 20);
