@@ -190,13 +190,13 @@ static Err encode_overwrite(const unsigned char *a, const unsigned char *b, size
     return err;
 }
 
-Err delta_encode(DeltaEncoding encoding, const void *old_bytes, const void *new_bytes, size_t n,
-                 DeltaSum kind, DeltaFrame *frame, Fault *fault)
+Err delta_encode(DeltaScratch *scratch, DeltaEncoding encoding, const void *old_bytes,
+                 const void *new_bytes, size_t n, DeltaSum kind, DeltaFrame *frame, Fault *fault)
 {
     DeltaSummer summer;
     *frame = (DeltaFrame){0};
     if (encoding == DELTA_XOR) {
-        return delta_xor_encode(old_bytes, new_bytes, n, kind, frame, fault);
+        return delta_xor_encode(scratch, old_bytes, new_bytes, n, kind, frame, fault);
     }
     delta_summer_begin(&summer, kind);
     Err err = encode_overwrite(old_bytes, new_bytes, n, &summer, frame, fault);
@@ -233,8 +233,8 @@ static Err overwrite(const unsigned char *payload, size_t payload_n, unsigned ch
     return ERR_OK;
 }
 
-Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void *bytes, size_t n,
-                DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault)
+Err delta_apply(DeltaScratch *scratch, DeltaEncoding encoding, const void *frame, size_t frame_n,
+                void *bytes, size_t n, DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault)
 {
     unsigned long long size = ZSTD_getFrameContentSize(frame, frame_n);
     uint64_t most = encoding == DELTA_XOR ? n : 4 + 5 * (uint64_t)n;
@@ -245,7 +245,7 @@ Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void 
         return bad_frame(fault, "it is for a tensor of another length");
     }
     if (encoding == DELTA_XOR) {
-        return delta_xor_apply(frame, frame_n, bytes, n, kind, sum, fault);
+        return delta_xor_apply(scratch, frame, frame_n, bytes, n, kind, sum, fault);
     }
     unsigned char *payload = malloc(size ? size : 1);
     if (!payload) {

@@ -33,14 +33,19 @@ typedef struct DeltaFrame { /* what leads from one tensor's bytes to others */
     char sum[DELTA_SUM_TEXT]; /* of the new bytes */
 } DeltaFrame;
 
+/* Working memory, some two megabytes, kept from one tensor to the next; one a thread. */
+typedef struct DeltaScratch DeltaScratch;
+DeltaScratch *delta_scratch_new(void);
+void delta_scratch_free(DeltaScratch *scratch);
+
 /* Every byte is brought from memory once, for comparing and summing both. Overwrite needs n <
  * 4 GiB (ERR_LIMIT). */
-Err delta_encode(DeltaEncoding encoding, const void *old_bytes, const void *new_bytes, size_t n,
-                 DeltaSum kind, DeltaFrame *frame, Fault *fault);
+Err delta_encode(DeltaScratch *scratch, DeltaEncoding encoding, const void *old_bytes,
+                 const void *new_bytes, size_t n, DeltaSum kind, DeltaFrame *frame, Fault *fault);
 /* Patches `bytes` in place; `sum` becomes that of the result. ERR_FORMAT: not such a frame, or of
  * another length; `bytes` may then be partly changed, so callers patch a copy. */
-Err delta_apply(DeltaEncoding encoding, const void *frame, size_t frame_n, void *bytes, size_t n,
-                DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault);
+Err delta_apply(DeltaScratch *scratch, DeltaEncoding encoding, const void *frame, size_t frame_n,
+                void *bytes, size_t n, DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault);
 
 /* Digests of the two checkpoints (model/digest.h), for readers of rolltop's: with base_digest a
  * puller proves its copy before it patches it. NULL: left out. slime's readers skip them. */

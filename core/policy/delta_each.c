@@ -50,19 +50,21 @@ static void note_failure(Each *each, size_t at, Err err, const Fault *fault)
 static void take_items(void *context, int thread, int threads)
 {
     Each *each = context;
+    DeltaScratch *scratch = delta_scratch_new();
     (void)thread;
     (void)threads;
     for (;;) {
         const size_t i = atomic_fetch_add(&each->next, 1);
         if (i >= each->count) {
-            return;
+            break;
         }
         Fault fault = {0};
-        const Err err = each->work(each->context, each->items[i].at, &fault);
+        const Err err = each->work(each->context, scratch, each->items[i].at, &fault);
         if (err != ERR_OK) {
             note_failure(each, each->items[i].at, err, &fault);
         }
     }
+    delta_scratch_free(scratch);
 }
 
 Err delta_each(const size_t *sizes, size_t count, DeltaWork *work, void *context, Fault *fault)

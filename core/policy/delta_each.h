@@ -3,12 +3,12 @@
 #ifndef ROLLTOP_POLICY_DELTA_EACH_H
 #define ROLLTOP_POLICY_DELTA_EACH_H
 
-#include "core/base/err.h"
+#include "core/policy/delta.h"
 
 #include <stddef.h>
 
-/* Touches nothing that another call touches. */
-typedef Err DeltaWork(void *context, size_t at, Fault *fault);
+/* Touches nothing that another call touches; `scratch` is its thread's. */
+typedef Err DeltaWork(void *context, DeltaScratch *scratch, size_t at, Fault *fault);
 
 /* Calls `work` for each at < count, on two threads from 8 MiB of `sizes` (bytes of each) on, the
  * largest first. After a failure nothing new is begun; of several the first in order is told. */

@@ -46,7 +46,7 @@ typedef struct Encoding { /* what the threads work on; each fills its own frames
     DeltaFrame *frames; /* in the order of `after` */
 } Encoding;
 
-static Err encode_tensor(void *context, size_t at, Fault *fault)
+static Err encode_tensor(void *context, DeltaScratch *scratch, size_t at, Fault *fault)
 {
     const Encoding *job = context;
     const StTensor *now = st_set_at(job->after, at);
@@ -61,8 +61,8 @@ static Err encode_tensor(void *context, size_t at, Fault *fault)
                st_read_bytes(now, 0, now->bytes, after) != ERR_OK) {
         err = fault_set(fault, ERR_IO, NULL, "tensor %s cannot be read", now->name);
     } else {
-        err = delta_encode(job->encoding, before, after, now->bytes, job->sum, &job->frames[at],
-                           fault);
+        err = delta_encode(scratch, job->encoding, before, after, now->bytes, job->sum,
+                           &job->frames[at], fault);
     }
     free(before);
     free(after);

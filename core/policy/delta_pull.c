@@ -168,7 +168,7 @@ typedef struct Patching { /* what the threads work on: each tensor is a part of 
 } Patching;
 
 /* Patches one tensor and proves it. */
-static Err patch_tensor(void *context, size_t at, Fault *fault)
+static Err patch_tensor(void *context, DeltaScratch *scratch, size_t at, Fault *fault)
 {
     const Patching *job = context;
     const StTensor *change = job->changes[at];
@@ -184,8 +184,8 @@ static Err patch_tensor(void *context, size_t at, Fault *fault)
                          change->name);
     }
     char sum[DELTA_SUM_TEXT];
-    Err err = delta_apply(job->index->encoding, frame, change->bytes, job->patch->map + here->at,
-                          here->bytes, job->index->sum, sum, fault);
+    Err err = delta_apply(scratch, job->index->encoding, frame, change->bytes,
+                          job->patch->map + here->at, here->bytes, job->index->sum, sum, fault);
     free(frame);
     if (err == ERR_OK && strcmp(sum, sum_of(job->delta, change->name)) != 0) {
         err = fault_set(fault, ERR_STATE,

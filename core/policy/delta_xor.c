@@ -13,6 +13,7 @@
 #define ZSTD_STATIC_LINKING_ONLY
 #include "core/policy/delta_xor.h"
 
+#include "core/base/mem.h"
 #include "core/policy/delta_sum.h"
 
 #include <endian.h>
@@ -28,7 +29,7 @@ enum {
     LINE = 64, AHEAD = 4096,
     FRAME_BLOCK = DELTA_BLOCK, WINDOW_LOG = 17, /* the largest block of the format */
     WINDOW_MOST = 1 << 27, /* of frames that others wrote: as zstd's own readers have it */
-    PIECE = 8 * FRAME_BLOCK,
+    PIECE = 4 * FRAME_BLOCK,
     HEADER = 14, /* magic, descriptor, window, eight bytes of size */
     RUN_MIN = 12,      /* fewer zeros cost less as literals */
     DENSE = 24,        /* bytes a sequence on average below which zstd searches itself */
@@ -52,6 +53,31 @@ static inline uint64_t line_differs(const unsigned char *a, const unsigned char 
     }
 #endif
     return ~same;
+}
+
+typedef uint64_t Lane __attribute__((vector_size(16)));
+enum { LANE = sizeof(Lane) };
+
+static inline Lane lane_at(const unsigned char *p)
+{
+    Lane lane;
+    memcpy(&lane, p, LANE);
+    return lane;
+}
+
+static inline void xor_line(unsigned char *out, const unsigned char *a, const unsigned char *b)
+{
+    for (int at = 0; at < LINE; at += LANE) {
+        const Lane lane = lane_at(a + at) ^ lane_at(b + at);
+        memcpy(out + at, &lane, LANE);
+    }
+}
+
+static inline bool is_zero_line(const unsigned char *p)
+{
+    const Lane any = (lane_at(p) | lane_at(p + LANE))
+                     | (lane_at(p + 2 * LANE) | lane_at(p + 3 * LANE));
+    return (any[0] | any[1]) == 0;
 }
 
 static void xor_bytes(unsigned char *out, const unsigned char *a, const unsigned char *b, size_t n)
@@ -111,7 +137,7 @@ static void block_runs(Runs *runs, const unsigned char *a, const unsigned char *
     for (; at + LINE <= end && !runs->dense; at += LINE) {
         const uint64_t differs = line_differs(a + at, b + at);
         if (differs) {
-            xor_bytes(payload + at, a + at, b + at, LINE);
+            xor_line(payload + at, a + at, b + at);
             line_runs(runs, payload, differs, at);
         }
     }
@@ -130,19 +156,56 @@ typedef struct Coder {
     Runs runs;
     unsigned char payload[PIECE];
     ZSTD_CCtx *zstd;
-    unsigned char *frame;
+    unsigned char *frame; /* grows; a copy of what is used of it is given away */
     size_t used, capacity, last_block; /* last_block: where the newest block's header is */
 } Coder;
 
-static bool coder_open(Coder *coder)
+typedef struct Decoder { /* blocks are read into a ring of the window and one block */
+    ZSTD_DCtx *zstd;
+    unsigned char *ring;
+    size_t capacity, size, at, block;
+} Decoder;
+
+struct DeltaScratch { /* made when first needed: fresh memory costs more than what is done in it */
+    Coder *coder;
+    Decoder decoder;
+};
+
+DeltaScratch *delta_scratch_new(void)
 {
-    coder->runs.changed = 0;
-    coder->runs.dense = false;
+    return xcalloc(1, sizeof(DeltaScratch));
+}
+
+void delta_scratch_free(DeltaScratch *scratch)
+{
+    if (!scratch) {
+        return;
+    }
+    if (scratch->coder) {
+        ZSTD_freeCCtx(scratch->coder->zstd);
+        free(scratch->coder->frame);
+        free(scratch->coder);
+    }
+    ZSTD_freeDCtx(scratch->decoder.zstd);
+    free(scratch->decoder.ring);
+    free(scratch);
+}
+
+static bool coder_make(DeltaScratch *scratch)
+{
+    Coder *coder = malloc(sizeof *coder);
+    if (!coder) {
+        return false;
+    }
+    scratch->coder = coder;
     coder->zstd = ZSTD_createCCtx();
     coder->capacity = HEADER + 2 * ZSTD_compressBound(PIECE);
     coder->frame = malloc(coder->capacity);
-    coder->used = HEADER;
     if (!coder->zstd || !coder->frame) {
+        ZSTD_freeCCtx(coder->zstd);
+        free(coder->frame);
+        free(coder);
+        scratch->coder = NULL;
         return false;
     }
     (void)ZSTD_CCtx_setParameter(coder->zstd, ZSTD_c_compressionLevel, 1);
@@ -151,6 +214,18 @@ static bool coder_open(Coder *coder)
     (void)ZSTD_CCtx_setParameter(coder->zstd, ZSTD_c_blockDelimiters,
                                  ZSTD_sf_explicitBlockDelimiters);
     return true;
+}
+
+/* NULL: no memory. */
+static Coder *coder_open(DeltaScratch *scratch)
+{
+    if (!scratch->coder && !coder_make(scratch)) {
+        return NULL;
+    }
+    scratch->coder->used = HEADER;
+    scratch->coder->runs.changed = 0;
+    scratch->coder->runs.dense = false;
+    return scratch->coder;
 }
 
 static void write_header(unsigned char *frame, size_t n)
@@ -236,7 +311,7 @@ static bool code_all(Coder *coder, const unsigned char *a, const unsigned char *
                      DeltaSummer *summer)
 {
     Runs *runs = &coder->runs;
-    bool coded = coder_open(coder);
+    bool coded = true;
     size_t summed = 0;
     for (size_t at = 0; at < n && coded; at += PIECE) {
         const size_t size = n - at < PIECE ? n - at : PIECE;
@@ -254,59 +329,51 @@ static bool code_all(Coder *coder, const unsigned char *a, const unsigned char *
     return coded;
 }
 
-Err delta_xor_encode(const unsigned char *a, const unsigned char *b, size_t n, DeltaSum kind,
-                     DeltaFrame *frame, Fault *fault)
+static Err take_frame(Coder *coder, size_t n, DeltaFrame *frame, Fault *fault)
 {
-    Coder *coder = malloc(sizeof *coder);
-    DeltaSummer summer;
-    *frame = (DeltaFrame){0};
-    if (!coder) {
+    unsigned char *bytes = malloc(coder->used);
+    if (!bytes) {
         return fault_set(fault, ERR_MEMORY, NULL, "no memory for a delta of %zu bytes", n);
     }
+    write_header(coder->frame, n);
+    coder->frame[coder->last_block] |= 1;
+    memcpy(bytes, coder->frame, coder->used);
+    frame->bytes = bytes;
+    frame->n = coder->used;
+    frame->changed = coder->runs.changed;
+    return ERR_OK;
+}
+
+Err delta_xor_encode(DeltaScratch *scratch, const unsigned char *a, const unsigned char *b,
+                     size_t n, DeltaSum kind, DeltaFrame *frame, Fault *fault)
+{
+    Coder *coder = coder_open(scratch);
+    DeltaSummer summer;
     delta_summer_begin(&summer, kind);
-    coder->zstd = NULL;
-    coder->frame = NULL;
-    const bool coded = code_all(coder, a, b, n, &summer);
+    const bool coded = coder && code_all(coder, a, b, n, &summer);
     Err err = ERR_OK;
     if (!coded) {
         err = whole(a, b, n, kind, frame, fault);
     } else if (coder->runs.changed > 0) {
-        unsigned char *fitting = realloc(coder->frame, coder->used);
-        frame->bytes = fitting ? fitting : coder->frame;
-        frame->n = coder->used;
-        frame->changed = coder->runs.changed;
-        write_header(frame->bytes, n);
-        ((unsigned char *)frame->bytes)[coder->last_block] |= 1;
-        coder->frame = NULL;
+        err = take_frame(coder, n, frame, fault);
     }
     delta_summer_end(&summer, coded && frame->bytes ? frame->sum : NULL);
-    ZSTD_freeCCtx(coder->zstd);
-    free(coder->frame);
-    free(coder);
     return err;
 }
 
 /* ---- applying ----------------------------------------------------------------------------- */
-
-static const unsigned char zero_line[LINE];
 
 static void xor_into(unsigned char *bytes, const unsigned char *payload, size_t n)
 {
     size_t i = 0;
     for (; i + LINE <= n; i += LINE) {
         __builtin_prefetch(bytes + i + AHEAD, 1); /* lines that are skipped hide the stream */
-        if (line_differs(payload + i, zero_line)) {
-            xor_bytes(bytes + i, bytes + i, payload + i, LINE);
+        if (!is_zero_line(payload + i)) {
+            xor_line(bytes + i, bytes + i, payload + i);
         }
     }
     xor_bytes(bytes + i, bytes + i, payload + i, n - i);
 }
-
-typedef struct Decoder { /* blocks are read into a ring of the window and one block */
-    ZSTD_DCtx *zstd;
-    unsigned char *ring;
-    size_t size, at, block;
-} Decoder;
 
 static Err damaged(Fault *fault, const char *words)
 {
@@ -318,18 +385,24 @@ static Err decoder_open(Decoder *decoder, const void *frame, size_t frame_n, siz
                         Fault *fault)
 {
     ZSTD_frameHeader header;
-    *decoder = (Decoder){0};
     if (ZSTD_getFrameHeader(&header, frame, frame_n) != 0 || header.frameType != ZSTD_frame
         || header.frameContentSize != n || header.windowSize > WINDOW_MOST) {
         return damaged(fault, "its header is not that of a frame of this tensor");
     }
-    decoder->block = header.blockSizeMax;
-    decoder->size = ZSTD_decodingBufferSize_min(header.windowSize, n);
-    decoder->zstd = ZSTD_createDCtx();
-    decoder->ring = ZSTD_isError(decoder->size) ? NULL : malloc(decoder->size);
-    if (!decoder->zstd || !decoder->ring || ZSTD_isError(ZSTD_decompressBegin(decoder->zstd))) {
+    const size_t size = ZSTD_decodingBufferSize_min(header.windowSize, n);
+    if (!ZSTD_isError(size) && size > decoder->capacity) {
+        free(decoder->ring);
+        decoder->ring = malloc(size);
+        decoder->capacity = decoder->ring ? size : 0;
+    }
+    decoder->zstd = decoder->zstd ? decoder->zstd : ZSTD_createDCtx();
+    if (ZSTD_isError(size) || size > decoder->capacity || !decoder->zstd
+        || ZSTD_isError(ZSTD_decompressBegin(decoder->zstd))) {
         return fault_set(fault, ERR_MEMORY, NULL, "no memory to apply a delta");
     }
+    decoder->size = size;
+    decoder->at = 0;
+    decoder->block = header.blockSizeMax;
     return ERR_OK;
 }
 
@@ -350,21 +423,22 @@ static bool decoder_next(Decoder *decoder, const unsigned char *part, size_t par
     return true;
 }
 
-Err delta_xor_apply(const void *frame, size_t frame_n, unsigned char *bytes, size_t n,
-                    DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault)
+Err delta_xor_apply(DeltaScratch *scratch, const void *frame, size_t frame_n,
+                    unsigned char *bytes, size_t n, DeltaSum kind, char sum[DELTA_SUM_TEXT],
+                    Fault *fault)
 {
-    Decoder decoder;
+    Decoder *decoder = &scratch->decoder;
     DeltaSummer summer;
     const unsigned char *part = frame;
     size_t at = 0;
     size_t left = frame_n;
     delta_summer_begin(&summer, kind);
-    Err err = decoder_open(&decoder, frame, frame_n, n, fault);
-    size_t wanted = err == ERR_OK ? ZSTD_nextSrcSizeToDecompress(decoder.zstd) : 0;
+    Err err = decoder_open(decoder, frame, frame_n, n, fault);
+    size_t wanted = err == ERR_OK ? ZSTD_nextSrcSizeToDecompress(decoder->zstd) : 0;
     while (err == ERR_OK && wanted > 0) {
         const unsigned char *out = NULL;
         size_t out_n = 0;
-        if (wanted > left || !decoder_next(&decoder, part, wanted, &out, &out_n)
+        if (wanted > left || !decoder_next(decoder, part, wanted, &out, &out_n)
             || out_n > n - at) {
             err = damaged(fault, "zstd cannot read it");
             break;
@@ -374,13 +448,11 @@ Err delta_xor_apply(const void *frame, size_t frame_n, unsigned char *bytes, siz
         at += out_n;
         part += wanted;
         left -= wanted;
-        wanted = ZSTD_nextSrcSizeToDecompress(decoder.zstd);
+        wanted = ZSTD_nextSrcSizeToDecompress(decoder->zstd);
     }
     if (err == ERR_OK && (at != n || left != 0)) {
         err = damaged(fault, "it ends early, or more follows");
     }
     delta_summer_end(&summer, err == ERR_OK ? sum : NULL);
-    free(decoder.ring);
-    ZSTD_freeDCtx(decoder.zstd);
     return err;
 }

@@ -5,12 +5,13 @@
 
 #include "core/policy/delta.h"
 
-/* As delta_encode. */
-Err delta_xor_encode(const unsigned char *a, const unsigned char *b, size_t n, DeltaSum kind,
-                     DeltaFrame *frame, Fault *fault);
+/* As delta_encode; *frame is empty. */
+Err delta_xor_encode(DeltaScratch *scratch, const unsigned char *a, const unsigned char *b,
+                     size_t n, DeltaSum kind, DeltaFrame *frame, Fault *fault);
 /* As delta_apply. The frame must state n as its size. ERR_FORMAT: `bytes` may be partly changed.
  * Bytes that do not change are read and not written: a mapped file's pages stay clean. */
-Err delta_xor_apply(const void *frame, size_t frame_n, unsigned char *bytes, size_t n,
-                    DeltaSum kind, char sum[DELTA_SUM_TEXT], Fault *fault);
+Err delta_xor_apply(DeltaScratch *scratch, const void *frame, size_t frame_n,
+                    unsigned char *bytes, size_t n, DeltaSum kind, char sum[DELTA_SUM_TEXT],
+                    Fault *fault);
 
 #endif

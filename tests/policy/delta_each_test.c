@@ -23,8 +23,9 @@ typedef struct Calls {
     size_t bad, worse; /* MANY: none */
 } Calls;
 
-static Err count_call(void *context, size_t at, Fault *fault)
+static Err count_call(void *context, DeltaScratch *scratch, size_t at, Fault *fault)
 {
+    CHECK(scratch != NULL);
     Calls *calls = context;
     atomic_fetch_add(&calls->times[at], 1);
     if (at == calls->bad || at == calls->worse) {

@@ -15,6 +15,7 @@
 
 static cJSON *vectors;
 static char root[] = "/tmp/rolltop-delta-XXXXXX";
+static DeltaScratch *scratch; /* one for all, as it is used */
 
 typedef struct Bytes {
     unsigned char *p;
@@ -60,8 +61,8 @@ static void check_vector(const cJSON *item)
     for (int e = DELTA_XOR; e <= DELTA_OVERWRITE; e++) {
         DeltaFrame frame;
         char sum[DELTA_SUM_TEXT];
-        CHECK(delta_encode((DeltaEncoding)e, before.p, after.p, after.n, DELTA_SUM_XXH3_128,
-                           &frame, NULL) == ERR_OK);
+        CHECK(delta_encode(scratch, (DeltaEncoding)e, before.p, after.p, after.n,
+                           DELTA_SUM_XXH3_128, &frame, NULL) == ERR_OK);
         CHECK_I64(frame.changed, json_i64(item, "changed_bytes", -1));
         CHECK((frame.bytes != NULL) == emitted);
         const char *wanted = json_string(json_get(item, "checksum_of_new"), "xxh3-128", "");
@@ -69,7 +70,7 @@ static void check_vector(const cJSON *item)
         unsigned char *copy = xcalloc(before.n + 1, 1);
         if (frame.bytes) { /* ours, applied by us */
             memcpy(copy, before.p, before.n);
-            CHECK(delta_apply((DeltaEncoding)e, frame.bytes, frame.n, copy, before.n,
+            CHECK(delta_apply(scratch, (DeltaEncoding)e, frame.bytes, frame.n, copy, before.n,
                               DELTA_SUM_XXH3_128, sum, NULL) == ERR_OK);
             CHECK(memcmp(copy, after.p, after.n) == 0);
             CHECK_STR(frame.sum, wanted);
@@ -78,7 +79,7 @@ static void check_vector(const cJSON *item)
         if (theirs && emitted) { /* theirs, applied by us */
             Bytes their = from_hex(theirs);
             memcpy(copy, before.p, before.n);
-            CHECK(delta_apply((DeltaEncoding)e, their.p, their.n, copy, before.n,
+            CHECK(delta_apply(scratch, (DeltaEncoding)e, their.p, their.n, copy, before.n,
                               DELTA_SUM_XXH3_128, sum, NULL) == ERR_OK);
             CHECK(memcmp(copy, after.p, after.n) == 0);
             CHECK_STR(sum, wanted);
@@ -280,7 +281,7 @@ static void test_xor_frames(void)
         char sum[DELTA_SUM_TEXT];
         char wanted[DELTA_SUM_TEXT];
         const DeltaSum kind = turn % 2 ? DELTA_SUM_XXH3_128 : DELTA_SUM_ADLER32;
-        CHECK_I64(delta_encode(DELTA_XOR, before, after, n, kind, &frame, NULL), ERR_OK);
+        CHECK_I64(delta_encode(scratch, DELTA_XOR, before, after, n, kind, &frame, NULL), ERR_OK);
         CHECK_I64((int64_t)frame.changed, (int64_t)differ);
         CHECK(!frame.bytes == (differ == 0));
         if (frame.bytes) { /* by zstd itself, as slime's reader does it */
@@ -292,8 +293,8 @@ static void test_xor_frames(void)
             }
             CHECK(same);
             memcpy(copy, before, n);
-            CHECK_I64(delta_apply(DELTA_XOR, frame.bytes, frame.n, copy, n, kind, sum, NULL),
-                      ERR_OK);
+            CHECK_I64(delta_apply(scratch, DELTA_XOR, frame.bytes, frame.n, copy, n, kind, sum,
+                                  NULL), ERR_OK);
             CHECK(memcmp(copy, after, n) == 0);
             delta_sum(kind, after, n, wanted);
             CHECK_STR(sum, wanted);
@@ -337,15 +338,16 @@ static void test_foreign_frames(void)
         ZSTD_freeCCtx(zstd);
         CHECK(!ZSTD_isError(n) && (levels[i / 2] < 9 || n < LONG / 5)); /* from far behind */
         memcpy(copy, before, LONG);
-        CHECK_I64(delta_apply(DELTA_XOR, frame, n, copy, LONG, DELTA_SUM_XXH3_128, sum, NULL),
-                  ERR_OK);
+        CHECK_I64(delta_apply(scratch, DELTA_XOR, frame, n, copy, LONG, DELTA_SUM_XXH3_128, sum,
+                              NULL), ERR_OK);
         CHECK(memcmp(copy, after, LONG) == 0);
         CHECK_STR(sum, wanted);
-        CHECK_I64(delta_apply(DELTA_XOR, frame, n - 1, copy, LONG, DELTA_SUM_XXH3_128, sum, NULL),
-                  ERR_FORMAT);
+        CHECK_I64(delta_apply(scratch, DELTA_XOR, frame, n - 1, copy, LONG, DELTA_SUM_XXH3_128,
+                              sum, NULL), ERR_FORMAT);
         frame[n / 2] ^= 0x55; /* refused, or another sum: never the right one by chance */
         memcpy(copy, before, LONG);
-        const Err err = delta_apply(DELTA_XOR, frame, n, copy, LONG, DELTA_SUM_XXH3_128, sum, NULL);
+        const Err err = delta_apply(scratch, DELTA_XOR, frame, n, copy, LONG, DELTA_SUM_XXH3_128,
+                                    sum, NULL);
         CHECK(err == ERR_FORMAT || strcmp(sum, wanted) != 0);
     }
     free(frame);
@@ -363,15 +365,16 @@ static void test_damage_is_refused(void)
         DeltaFrame frame;
         char sum[DELTA_SUM_TEXT];
         const DeltaSum kind = DELTA_SUM_XXH3_128;
-        CHECK(delta_encode((DeltaEncoding)e, before, after, sizeof after, kind, &frame, NULL)
+        CHECK(delta_encode(scratch, (DeltaEncoding)e, before, after, sizeof after, kind, &frame,
+                           NULL)
               == ERR_OK);
         unsigned char copy[300];
         memcpy(copy, before, sizeof copy);
         const struct { const void *bytes; size_t n, tensor; } bad[] = {
             {frame.bytes, frame.n - 1, 300}, {"zstd?", 5, 300}, {frame.bytes, frame.n, 200}};
         for (int i = 0; i < 3; i++) {
-            CHECK_I64(delta_apply((DeltaEncoding)e, bad[i].bytes, bad[i].n, copy, bad[i].tensor,
-                                  kind, sum, NULL), ERR_FORMAT);
+            CHECK_I64(delta_apply(scratch, (DeltaEncoding)e, bad[i].bytes, bad[i].n, copy,
+                                  bad[i].tensor, kind, sum, NULL), ERR_FORMAT);
         }
         free(frame.bytes);
     }
@@ -391,12 +394,14 @@ int main(void)
         json_parse(text_str(&text), 16 << 20, "delta-vectors.json", &vectors, NULL)) {
         return 1;
     }
+    scratch = delta_scratch_new();
     RUN(test_encodings);
     RUN(test_chain);
     RUN(test_round_trips);
     RUN(test_xor_frames);
     RUN(test_foreign_frames);
     RUN(test_damage_is_refused);
+    delta_scratch_free(scratch);
     cJSON_Delete(vectors);
     text_free(&text);
     (void)fs_remove_tree(root, NULL);
