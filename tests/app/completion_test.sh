@@ -48,7 +48,7 @@ END
     asks "demo" rolltop de
     asks "run 1.db" rolltop snapshot run
     asks "--batch" rolltop top --b
-    asks "--engines --engine-faults" rolltop demo --e
+    asks "--engines --engine-cmd --engine-threads --engine-faults" rolltop demo --engi
     asks "--rollout-temperature" rolltop run --rollout-te
     asks "run 1.db" rolltop replay run
     asks "run 1.db" rolltop demo --log r
