@@ -410,8 +410,8 @@ static void alert_detail(const Draw *d, const Screen *screen, const Detail *deta
     for (size_t i = 0; i < s->rules.count; i++) {
         const RuleRow *rule = &s->rules.rows[i];
         if (row->class_name && rule->class_name && strcmp(rule->class_name, row->class_name) == 0) {
-            page_line(&page, "rule", ROLE_TEXT, "%s%s", or_dash(rule->words),
-                      rule->changed ? " (the run's own)" : "");
+            page_line(&page, "rule", ROLE_TEXT, "[alert %s] %s%s", row->class_name,
+                      or_dash(rule->words), rule->changed ? " (the run's own)" : "");
         }
     }
     page_line(&page, "since", ROLE_TEXT, "%s (%s)", format_date(row->onset_us, a),

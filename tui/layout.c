@@ -22,6 +22,9 @@ static void solve_small(Layout *out, Rect body, const LayoutWish *wish)
         return;
     }
     int events = body.h >= 15 && wish->focus != PANE_EVENTS ? 4 : 0;
+    if (wish->focus == PANE_ENGINES && rest >= 4) { /* no row of the table is taken for them */
+        events = rest;
+    }
     out->panes[wish->focus] = (Rect){body.x, body.y, body.w, body.h - events};
     if (events) {
         out->panes[PANE_EVENTS] = (Rect){body.x, body.y + body.h - events, body.w, events};

@@ -6,34 +6,76 @@ enum { US = 1000000 };
 
 /* ---- the summary for windows that hold nothing else ---------------------------------------- */
 
+static const char *summary_sign(const Screen *screen)
+{
+    const Snapshot *s = screen->s;
+    return model_in_replay(screen->m) ? "<< REPLAY"
+           : !s->ready                ? ". LOADING"
+           : !s->run.core_alive       ? "# ENDED"
+           : s->t_us - s->header.last_fact_us > LOST_LIMIT_US ? "!! LOST"
+                                                              : "> LIVE";
+}
+
+static void add_alert(SegmentLine *line, int drop, const Snapshot *s)
+{
+    const AlertRow *row = s->alerts.count > 0 ? &s->alerts.rows[0] : NULL;
+    char age[FORMAT_MAX];
+    segment_add(line, 0, row ? severity_role(row->severity) : ROLE_TEXT, "%d ALERT%s",
+                (int)s->alerts.count, s->alerts.count == 1 ? "" : "S");
+    if (row) {
+        segment_add(line, drop, severity_role(row->severity), "[%c] %s%s%s %s",
+                    severity_letter(row->severity),
+                    row->engine > 0 ? snapshot_engine_name(s, row->engine) : "",
+                    row->engine > 0 ? " " : "", or_dash(row->class_name),
+                    format_age(s->t_us - row->onset_us, age));
+    }
+}
+
+/* Engines by how they are, those that are not well first; counts of nothing are left out. */
+static void add_ranks(SegmentLine *line, int drop, const Snapshot *s)
+{
+    static const struct {
+        int rank;
+        const char *word;
+        Role role;
+    } ranks[] = {{0, "dead", ROLE_CRIT},  {1, "warn", ROLE_WARN}, {2, "stale", ROLE_STALE},
+                 {3, "other", ROLE_TEXT}, {4, "ok", ROLE_OK},     {5, "gone", ROLE_GONE}};
+    int count[6] = {0};
+    for (size_t i = 0; i < s->engines.count; i++) {
+        count[state_look(state_shown(&s->engines.rows[i], s->t_us))->rank]++;
+    }
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        if (count[ranks[i].rank] > 0) {
+            segment_add(line, drop + (int)i, ranks[i].role, "%d %s", count[ranks[i].rank],
+                        ranks[i].word);
+        }
+    }
+    if (s->engines.count == 0) {
+        segment_add(line, drop, ROLE_DIM, "no engine yet");
+    }
+}
+
 static void draw_summary(const Draw *d, const Screen *screen)
 {
     const Snapshot *s = screen->s;
+    SegmentLine first = {.count = 0};
+    SegmentLine alerts = {.count = 0};
+    SegmentLine engines = {.count = 0};
     char a[FORMAT_MAX];
     char word[32];
-    int ranks[6] = {0};
+    bool one = d->r.h == 1; /* all of it on the one line, the worst stays longest */
     act_word(screen->m, screen->now_us, word, sizeof word);
-    const char *sign = model_in_replay(screen->m) ? "<< REPLAY"
-                       : !s->ready                ? ". LOADING"
-                       : !s->run.core_alive       ? "# ENDED"
-                       : s->t_us - s->header.last_fact_us > LOST_LIMIT_US ? "!! LOST"
-                                                                          : "> LIVE";
-    draw_f(d, 0, 0, ROLE_HEADER, "%s %s %sZ %s", or_dash(s->run.name), sign,
-           format_clock(s->t_us, a), phase_word(s->header.phase));
-    for (size_t i = 0; i < s->engines.count; i++) {
-        ranks[state_look(state_shown(&s->engines.rows[i], s->t_us))->rank]++;
+    segment_add(&first, one ? 9 : 1, ROLE_HEADER, "%s", or_dash(s->run.name));
+    segment_add(&first, 0, ROLE_HEADER, "%s", summary_sign(screen));
+    segment_add(&first, 2, ROLE_HEADER, "%sZ", format_clock(s->t_us, a));
+    segment_add(&first, one ? 8 : 3, ROLE_HEADER, "%s", phase_word(s->header.phase));
+    add_alert(one ? &first : &alerts, 1, s);
+    add_ranks(one ? &first : &engines, 3, s);
+    (void)segment_draw(d, 0, d->r.w, 1, &first);
+    if (!one) {
+        (void)segment_draw(d, 1, d->r.w, 2, &alerts);
+        (void)segment_draw(d, 2, d->r.w, 1, &engines);
     }
-    if (s->alerts.count > 0) {
-        const AlertRow *row = &s->alerts.rows[0];
-        draw_f(d, 0, 1, severity_role(row->severity), "%d ALERTS  [%c] %s %s %s",
-               (int)s->alerts.count, severity_letter(row->severity),
-               row->engine > 0 ? snapshot_engine_name(s, row->engine) : "",
-               or_dash(row->class_name), format_age(s->t_us - row->onset_us, a));
-    } else {
-        draw_text(d, 0, 1, ROLE_TEXT, "0 ALERTS");
-    }
-    draw_f(d, 0, 2, ROLE_TEXT, "%d ok %d other %d stale %d warn %d dead %d gone", ranks[4],
-           ranks[3], ranks[2], ranks[1], ranks[0], ranks[5]);
     draw_f(d, 0, 3, ROLE_DIM, "window %dx%d: %dx%d shows the table  %s", d->r.w, d->r.h,
            LAYOUT_MIN_W, LAYOUT_MIN_H, word);
 }

@@ -199,7 +199,7 @@ void tail_draw(const Draw *d, const Screen *screen)
     int rows = space - 1 - summary;
     bool cut = tail->total > tail->count || count > rows;
     (void)str_format(right, sizeof right, "%lld in flight%s", (long long)tail->total,
-                     cut ? ", the oldest shown" : "");
+                     cut ? "  the oldest shown" : "");
     if (tail->trimmed) {
         (void)str_format(right, sizeof right, "trimmed");
     }

@@ -108,7 +108,8 @@ static int draw_holders(const Draw *d, int y, int rows, const Screen *screen, co
         drawn++;
     }
     if (s->span_count > (size_t)drawn && drawn > 0) {
-        draw_f(d, 4, y, ROLE_DIM, "%d more engines, done sooner", (int)s->span_count - drawn);
+        int more = (int)s->span_count - drawn;
+        draw_f(d, 4, y, ROLE_DIM, "%d more engine%s, done sooner", more, more == 1 ? "" : "s");
         drawn++;
     }
     return drawn;

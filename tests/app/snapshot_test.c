@@ -150,7 +150,7 @@ static void compare_header(const cJSON *json, const char *screen, int64_t t_us)
     (void)snprintf(text, sizeof text, "%s tok/s",
                    format_count_val(val_in(header, "tokens_per_s"), a));
     CHECK(has(screen, text));
-    (void)snprintf(text, sizeof text, "in flight %lld",
+    (void)snprintf(text, sizeof text, "%lld in flight",
                    (long long)json_i64(header, "samples_inflight", -1));
     CHECK(has(screen, text));
     (void)snprintf(text, sizeof text, "step %lld", (long long)json_i64(header, "step", -9));

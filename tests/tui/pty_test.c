@@ -21,7 +21,7 @@
 #include <term.h>
 #include <unistd.h>
 
-enum { US = 1000000, ENGINES = 16, HISTORY_S = 600, WAIT_MS = 20000, WATCH_S = 8 };
+enum { US = 1000000, ENGINES = 16, HISTORY_S = 600, WAIT_MS = 60000, WATCH_S = 8 };
 enum { BYTES_BUDGET = 1200, CURSOR_BUDGET = 1400 };
 
 static char folder[] = "/tmp/rolltop-pty-XXXXXX";

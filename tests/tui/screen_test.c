@@ -35,7 +35,7 @@ static void shot(const char *name, int w, int h, bool ascii, bool control, bool 
 
 static void sizes(void)
 {
-    static const int all[][2] = {{80, 24}, {120, 40}, {200, 60}, {60, 16}, {44, 9}};
+    static const int all[][2] = {{80, 24}, {120, 40}, {200, 60}, {60, 16}, {44, 9}, {70, 1}, {30, 1}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         for (int ascii = 0; ascii < 2; ascii++) {
             char name[64];
@@ -49,8 +49,8 @@ static void sizes(void)
 static void few_engines(void)
 {
     static Snapshot s;
-    static const int all[][2] = {{80, 24}, {120, 40}};
-    for (int i = 0; i < 2; i++) {
+    static const int all[][2] = {{80, 24}, {120, 40}, {60, 16}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[64];
         fixture_fill(&s);
         s.engines.count = 3;

@@ -21,7 +21,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-enum { US = 1000000, WAIT_MS = 20000, OUTPUT_MAX = 1 << 20 };
+enum { US = 1000000, WAIT_MS = 60000, OUTPUT_MAX = 1 << 20 };
 
 static char folder[] = "/tmp/rolltop-tui-XXXXXX";
 static char log_path[128], socket_path[128];
@@ -456,7 +456,7 @@ static void every_signal_restores(void)
         (void)tcgetattr(child.fd, &before);
         CHECK(expect(&child, "rolltop ptyrun"));
         CHECK(kill(child.pid, signals[i]) == 0);
-        int64_t until = clock_mono_us() + 5 * (int64_t)US;
+        int64_t until = clock_mono_us() + WAIT_MS * INT64_C(1000);
         while (!ends_clean(&child) && clock_mono_us() < until) {
             (void)read_some(&child, 100);
         }
