@@ -1,5 +1,6 @@
 /* Private to the HTTP client: what http_client.c (curl's multi interface on libuv), http_call.c
- * (one call from start to end) and http_plain.c (streams without curl) share. */
+ * (one call from start to end), http_curl.c (a call that curl carries) and http_plain.c (calls
+ * without curl) share. */
 #ifndef ROLLTOP_NET_HTTP_LOCAL_H
 #define ROLLTOP_NET_HTTP_LOCAL_H
 
@@ -77,7 +78,20 @@ void http_client_handle_gone(HttpClient *client);
 void http_call_saw_bytes(HttpCall *call);
 /* Tells the user, gives everything back; the call is freed when its timer has closed. */
 void http_call_finish(HttpCall *call, HttpEnd end);
-void http_calls_finish_ready(HttpClient *client); /* those that curl reports as done */
 void http_calls_run_queued(uv_timer_t *timer);    /* starts and cancels from inside callbacks */
+/* No control character, which would begin another line. */
+bool http_clean_line(const char *s);
+
+/* http_curl.c. Scheme, host and length are checked; *loopback tells whether a proxy must be kept
+ * out. */
+Err http_curl_check_url(const char *url, bool *loopback, Fault *fault);
+/* Gives the call a handle with all options; its header lines are there. */
+Err http_curl_take(HttpClient *client, HttpCall *call, bool loopback, Fault *fault);
+/* Hands the call to curl: at once, or from the loop where curl may be running further up the
+ * stack, since it must not be entered again. */
+void http_curl_start(HttpClient *client, HttpCall *call);
+void http_curl_add(HttpCall *call); /* curl is not running */
+void http_curl_release(HttpClient *client, CURL *easy); /* kept for another call, or freed */
+void http_calls_finish_ready(HttpClient *client); /* those that curl reports as done */
 
 #endif

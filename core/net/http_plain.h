@@ -21,6 +21,8 @@ typedef struct HttpPlainTarget { /* host and path lie in the URL */
 
 /* True when `spec` may go this way; *target is then set. */
 bool http_plain_takes(const HttpRequestSpec *spec, HttpPlainTarget *target);
+/* The whole request, head and body. */
+void http_plain_request(const HttpCall *call, const HttpPlainTarget *target, Text *out);
 /* Connects, or takes a kept connection, and sends; the body need not outlive this. What fails at
  * once is put on the call and told from the loop, as all ends are. */
 void http_plain_start(HttpCall *call, const HttpPlainTarget *target);
