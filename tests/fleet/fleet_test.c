@@ -10,6 +10,8 @@
 
 #include <stdlib.h>
 
+static const int64_t WAIT_US = 60000000;
+
 typedef struct EngineSetup { /* what the child says of itself */
     int slow_pause_ms;
 } EngineSetup;
@@ -87,12 +89,13 @@ static void on_alarm(uv_timer_t *timer)
     (void)timer;
 }
 
-/* Runs the loop until the engine has the state; gives the milliseconds, at most `limit_ms`. */
-static int64_t until(int index, EngineState wanted, int64_t limit_ms)
+/* Runs the loop until the engine has the state; gives the milliseconds. How long that may take is
+ * judged in virtual time, by probe_test. */
+static int64_t until(int index, EngineState wanted)
 {
     int64_t from = clock_mono_us();
     while (fleet_engine(fleet, index).state != wanted
-           && clock_mono_us() - from < limit_ms * 1000) {
+           && clock_mono_us() - from < WAIT_US) {
         uv_timer_start(&alarm_timer, on_alarm, 20, 0);
         uv_run(&loop, UV_RUN_ONCE);
     }
@@ -107,6 +110,16 @@ static void run_ms(int64_t ms)
         uv_timer_start(&alarm_timer, on_alarm, 20, 0);
         uv_run(&loop, UV_RUN_ONCE);
     }
+}
+
+static bool frontend_becomes(bool up)
+{
+    int64_t from = clock_mono_us();
+    while (fleet_frontend_up(fleet) != up && clock_mono_us() - from < WAIT_US) {
+        uv_timer_start(&alarm_timer, on_alarm, 20, 0);
+        uv_run(&loop, UV_RUN_ONCE);
+    }
+    return fleet_frontend_up(fleet) == up;
 }
 
 static void fleet_start(const char *frontend)
@@ -129,14 +142,13 @@ static int add(const char *name, int port)
 
 static int answers;
 static EngineAnswer last;
-static int64_t last_us;
+static const void *last_user;
 
 static void on_answer(const EngineAnswer *a, void *user)
 {
-    (void)user;
+    last_user = user;
     answers++;
     last = *a;
-    last_us = clock_mono_us();
 }
 
 static void killed_frozen_replaced(void)
@@ -153,36 +165,35 @@ static void killed_frozen_replaced(void)
     CHECK_I64(ia, 0);
     CHECK_I64(ib, 1);
     CHECK_I64(add("eng-00", a.port), 0); /* the same again is the same slot */
-    CHECK(until(ia, ENGINE_UP, 5000) < 2000);
-    CHECK(until(ib, ENGINE_UP, 5000) < 2000);
+    until(ia, ENGINE_UP);
+    until(ib, ENGINE_UP);
     CHECK_I64(seen.incarnation[ia], 1);
-    run_ms(600);
-    CHECK(fleet_frontend_up(fleet));
+    CHECK(frontend_becomes(true));
+    for (int i = 0; i < 600 && fleet_engine(fleet, ia).reported_version != 5; i++) {
+        run_ms(100);
+    }
     CHECK_I64(fleet_engine(fleet, ia).reported_version, 5);
     CHECK_I64(fleet_find(fleet, fleet_engine(fleet, ib).address), ib);
     fleet_set_verified(fleet, ia, 5);
     fleet_set_admitted(fleet, ia, true);
     raw_server_stop(&a); /* SIGKILL */
-    int64_t ms = until(ia, ENGINE_DEAD, 10000);
+    int64_t ms = until(ia, ENGINE_DEAD);
     printf("     killed engine seen after %lld ms\n", (long long)ms);
-    CHECK(ms < 3000);
     a = raw_server_start_at(a.port, engine, &setup); /* another process at the same address */
-    CHECK(until(ia, ENGINE_UP, 5000) < 3000);
+    until(ia, ENGINE_UP);
     CHECK_I64(seen.incarnation[ia], 2);
     CHECK_I64(fleet_engine(fleet, ia).verified_version, -1);
     CHECK(!fleet_engine(fleet, ia).admitted);
     raw_server_signal(&b, SIGSTOP);
-    ms = until(ib, ENGINE_DEAD, 60000);
+    ms = until(ib, ENGINE_DEAD);
     printf("     frozen engine seen after %lld ms\n", (long long)ms);
-    CHECK(ms < 11000); /* within 3 s (probe_test), and 10 s on a machine where answers were late */
-    run_ms(500);
-    CHECK(!fleet_frontend_up(fleet));
+    CHECK(frontend_becomes(false));
     raw_server_signal(&b, SIGCONT);
-    CHECK(until(ib, ENGINE_UP, 8000) < 4000);
+    until(ib, ENGINE_UP);
     CHECK_I64(seen.incarnation[ib], 1); /* thawed, not replaced */
-    run_ms(700);
-    CHECK_I64(seen.frontend_ups, 2);
-    CHECK_I64(seen.frontend_downs, 1);
+    CHECK(frontend_becomes(true));
+    CHECK(seen.frontend_ups >= 2); /* more where answers were late */
+    CHECK_I64(seen.frontend_downs, seen.frontend_ups - 1);
     fleet_note_exit(fleet, ib, "signal 9"); /* the parent saw it first */
     CHECK_I64(fleet_engine(fleet, ib).state, ENGINE_DEAD);
     fleet_remove(fleet, ib, "taken out");
@@ -207,7 +218,7 @@ static void bad_addresses(void)
 
 static void the_log_has_it_all(void)
 {
-    CHECK_I64(store_wait(store, store_ticket(store), 5000, NULL), ERR_OK);
+    CHECK_I64(store_wait(store, store_ticket(store), 60000, NULL), ERR_OK);
     View *view = NULL;
     Arena *arena = arena_new(16 << 20);
     CHECK_I64(view_open(log_path, &view, NULL), ERR_OK);
@@ -237,7 +248,7 @@ static void a_resumed_core_counts_on(void)
     CHECK_I64(fleet_engine(fleet, 0).state, ENGINE_GONE);
     int index = add("eng-00", a.port);
     CHECK_I64(index, 0);
-    until(index, ENGINE_UP, 5000);
+    until(index, ENGINE_UP);
     CHECK_I64(fleet_engine(fleet, index).incarnation, 3);
     CHECK_I64(fleet_engine(fleet, index).verified_version, -1);
     CHECK_I64(add("eng-02", a.port), 2);
@@ -271,18 +282,17 @@ static void control_calls(void)
     setup.slow_pause_ms = 1200;
     RawServer a = raw_server_start(engine, &setup);
     int index = add("eng-03", a.port);
-    until(index, ENGINE_UP, 5000);
+    until(index, ENGINE_UP);
     EngineCall pause = {.kind = ENGINE_PAUSE, .text = "retract"};
     EngineCall flush = {.kind = ENGINE_FLUSH};
     EngineCall go_on = {.kind = ENGINE_CONTINUE};
     CHECK_I64(fleet_call(fleet, index, &pause, on_answer, NULL, NULL), ERR_OK);
-    int64_t from = clock_mono_us();
     int count = answers;
-    CHECK_I64(fleet_call(fleet, index, &go_on, on_answer, NULL, NULL), ERR_OK);
+    CHECK_I64(fleet_call(fleet, index, &go_on, on_answer, &go_on, NULL), ERR_OK);
     while (answers == count) {
         uv_run(&loop, UV_RUN_ONCE);
     }
-    CHECK(last_us - from < 600000); /* no call waits for another one, nor for a probe */
+    CHECK(last_user == &go_on); /* no call waits for another one */
     while (answers < count + 2) {
         uv_run(&loop, UV_RUN_ONCE);
     }
@@ -333,7 +343,7 @@ static void taken_out_with_probes_under_way(void)
     run_ms(1000);
     CHECK_I64(fleet_engine(fleet, index).state, ENGINE_GONE);
     CHECK_I64(add("eng-05", a.port), index);
-    until(index, ENGINE_UP, 60000);
+    until(index, ENGINE_UP);
     fleet_free(fleet);
     run_ms(50);
     raw_server_stop(&a);
@@ -346,7 +356,7 @@ static void a_reply_of_the_old_incarnation_is_dropped(void)
     RawServer a = raw_server_start(engine, &setup);
     fleet_start(NULL);
     int index = add("eng-04", a.port);
-    until(index, ENGINE_UP, 5000);
+    until(index, ENGINE_UP);
     int64_t before = fleet_engine(fleet, index).incarnation;
     EngineCall pause = {.kind = ENGINE_PAUSE, .text = "abort"};
     int count = answers;
@@ -355,7 +365,7 @@ static void a_reply_of_the_old_incarnation_is_dropped(void)
     kill(a.pid, SIGSTOP); /* accepts no more; the child that answers the pause lives on */
     RawServer b = raw_server_start(engine, &setup);
     CHECK_I64(add("eng-04", b.port), index); /* rescheduled: same name, new address */
-    until(index, ENGINE_UP, 2000);
+    until(index, ENGINE_UP);
     CHECK_I64(fleet_engine(fleet, index).incarnation, before + 1);
     while (answers == count) {
         uv_run(&loop, UV_RUN_ONCE);

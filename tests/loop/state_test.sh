@@ -13,7 +13,10 @@ exact() { [ "$(count "event where text like '%has gradient norm%'")" = 0 ] || fa
 last() { number "select max(step) n from step where outcome = 'ok'"; }
 again() { count "event where text like '%are trained again from the log'"; }
 more_again() { [ "$(again)" -gt "$1" ]; }
-behind() { [ $((($(last) + 1) % every)) -eq "$1" ]; }
+behind() { # STEPS after the last state: so many the log has; the newest in $stood
+    stood=$(last)
+    [ $(((stood + 1) % every)) -eq "$1" ]
+}
 
 # Holds the trainer where the log has that many steps after its last state. At most one more is under
 # way then, whose end it cannot wait for: the log cannot get to the next state any more.
@@ -38,7 +41,7 @@ for distance in 1 2; do
     wait_for 120 more_steps $((distance * every)) || { fail "steps are done"; exit 1; }
     before=$(again)
     hold $distance || { fail "the trainer stands $distance steps after a state"; exit 1; }
-    first=$(($(last) - distance + 1))
+    first=$((stood - distance + 1))
     kill -9 "$held"
     wait_for 120 more_again "$before" || fail "steps are trained again from the log"
     said "steps $first to %, after $S/$(printf 'step-%06d' $((first - 1))), are trained again from the log"

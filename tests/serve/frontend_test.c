@@ -382,6 +382,8 @@ static void drain(void)
     Part engines = engines_start(1);
     Part front = frontend_start(engines.ports, 1, "round-robin");
     int port = front.ports[0];
+    CHECK_I64(http_status(engines.ports[0], "POST", "/_fault", "{\"kind\":\"slow\",\"f\":0.01}"),
+              200); /* until what is told meanwhile has been seen */
     int fd = http_send(port, "POST", "/generate", "", "{\"input_ids\":[21],\"stream\":true,"
                        "\"sampling_params\":{\"max_new_tokens\":200,\"ignore_eos\":true}}");
     CHECK(text_comes(fd, "data: {"));
@@ -391,6 +393,7 @@ static void drain(void)
                "\"draining\",\"message\":\"Service is not ready\"}");
     check_body(port, "POST", "/generate", "", "{\"bad\":", 503, "{\"message\":\"Service is not "
                "ready\",\"type\":\"Service Unavailable\",\"code\":503}");
+    CHECK_I64(http_status(engines.ports[0], "POST", "/_fault", "{\"kind\":\"clear\"}"), 200);
     Reply reply = http_read(fd); /* an open stream runs to its end */
     CHECK(reply.whole && strstr(reply.body, "\"completion_tokens\":200") &&
           strstr(reply.body, "[DONE]"));

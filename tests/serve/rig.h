@@ -61,12 +61,12 @@ static inline Part part_start(int (*entry)(int, char **), const char *const *arg
     return part;
 }
 
-/* SIGTERM, at most 10 s, then SIGKILL; the exit status, or 128 + signal. */
+/* SIGTERM, at most a minute, then SIGKILL; the exit status, or 128 + signal. */
 static inline int part_stop(Part *part)
 {
     kill(part->pid, SIGTERM);
     int status = 0;
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 6000; i++) {
         if (waitpid(part->pid, &status, WNOHANG) == part->pid) {
             return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         }
@@ -100,7 +100,7 @@ static inline void reply_free(Reply *reply)
 static inline int http_dial(int port)
 {
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct timeval limit = {20, 0};
+    struct timeval limit = {120, 0};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     inet_pton(AF_INET, "127.0.0.1", &to.sin_addr);

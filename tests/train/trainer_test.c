@@ -290,7 +290,7 @@ static void rule_breakers(void)
         }
         CHECK_I64(run.exits, 1);
         CHECK(run.how[0] != '\0');
-        CHECK(clock_mono_us() - from < 10000000);
+        CHECK(clock_mono_us() - from < 60 * INT64_C(1000000)); /* not by its own end */
     }
 }
 
@@ -325,20 +325,20 @@ static int child_main(const char *role)
     hear();
     if (strcmp(role, "garbage") == 0) {
         ssize_t n = write(3, "HTTP/1.1 400 Bad Request\r\n\r\n", 28);
-        sleep(20);
+        sleep(600);
         return n < 0;
     }
     if (strcmp(role, "huge") == 0) {
         say(hello, 0xf0000000u);
-        sleep(20);
+        sleep(600);
     }
     if (strcmp(role, "bad-json") == 0) {
         say("{\"type\":\"hello\"", 0);
-        sleep(20);
+        sleep(600);
     }
     if (strcmp(role, "old-protocol") == 0) {
         say("{\"type\":\"hello\",\"id\":0,\"protocol\":0}", 0);
-        sleep(20);
+        sleep(600);
     }
     say(hello, 0);
     hear();
@@ -352,7 +352,7 @@ static int child_main(const char *role)
     } else if (strcmp(role, "mute") == 0) {
         say("{\"type\":\"progress\",\"id\":1,\"what\":\"train\",\"share\":0.5}", 0);
     }
-    sleep(20);
+    sleep(600);
     return 0;
 }
 
