@@ -124,6 +124,7 @@ static void slow_tick(Driver *d, int64_t now_us)
     driver_trainer_look(d, now_us);
     driver_rollout_flows(d, now_us);
     driver_rollout_stuck(d, now_us);
+    driver_rollout_held(d, now_us);
     driver_take_back(d, now_us);
     driver_diagnose_tick(d, now_us);
     if (d->front.up && !d->shutting) {

@@ -31,12 +31,24 @@ int64_t driver_attempt_engine(const Attempt *a)
     return engine_of(a, generate_engine(a->generation));
 }
 
+/* The longest wait for a first token, of this rollout and the one before it. */
+static void note_first(Driver *d, int64_t waited_us)
+{
+    DriverRoll *roll = &d->roll;
+    roll->now_first_us = waited_us > roll->now_first_us ? waited_us : roll->now_first_us;
+    roll->longest_first_us = waited_us > roll->longest_first_us ? waited_us
+                                                                : roll->longest_first_us;
+}
+
 static void on_progress(Generation *g, size_t tokens, void *user)
 {
     Attempt *a = user;
     Driver *d = a->job->driver;
     int64_t now = clock_mono_us();
     int64_t engine = engine_of(a, generate_engine(g));
+    if (a->moved_us == 0) {
+        note_first(d, now - a->started_us);
+    }
     a->moved_us = now;
     a->tokens = a->kept + (int64_t)tokens;
     if (engine > 0) {
@@ -124,6 +136,9 @@ static void on_done(Generation *g, const GenerateResult *r, void *user)
     a->generation = NULL;
     job->in_flight--;
     left_engine(a);
+    if (a->moved_us == 0 && (r->end == GENERATE_STOP || r->end == GENERATE_LENGTH)) {
+        note_first(a->job->driver, r->total_us); /* a whole reply */
+    }
     job->sample_seconds += (double)r->total_us / 1e6;
     job->sample_count++;
     const bool told = r->end == GENERATE_STOP || r->end == GENERATE_LENGTH ||

@@ -211,6 +211,9 @@ typedef struct DriverRoll { /* prompts, and the rollouts made of them */
     DataSource *data, *eval_data;
     RolloutJob *batch, *eval; /* batch stays until its step is over */
     bool gate_operator, gate_sync;
+    int64_t longest_first_us, now_first_us; /* longest waits for a first token: of this rollout and
+                                             * the one before it, of this one; 0: none known */
+    bool asks_again; /* what an engine without the policy may hold is asked for again */
     bool holds_back; /* too many engines look bad at once; that was said */
     int64_t many_us; /* … when they did last */
     int64_t next_sample, next_group;
@@ -402,6 +405,8 @@ bool driver_rollout_policy(Driver *d, int64_t version);
 int driver_rollout_on_engine(Driver *d, int engine); /* attempts in flight there */
 void driver_rollout_flows(Driver *d, int64_t now_us); /* once a second: do all streams move? */
 void driver_rollout_stuck(Driver *d, int64_t now_us); /* … and who waits for what will not come? */
+/* … and who waits behind an engine that is paused, given there by a frontend of others? */
+void driver_rollout_held(Driver *d, int64_t now_us);
 void driver_update_gate(Driver *d);
 void driver_job_free(RolloutJob *job);
 

@@ -3,6 +3,7 @@
 #include "core/loop/driver_private.h"
 
 #include "core/base/json.h"
+#include "core/loop/first_token.h"
 #include "core/loop/take_back.h"
 
 #include <math.h>
@@ -215,6 +216,9 @@ Err driver_rollout_start(Driver *d, bool eval, Fault *fault)
         d->roll.batch = job;
     }
     job->started_us = clock_mono_us();
+    d->roll.longest_first_us = d->roll.now_first_us > 0 ? d->roll.now_first_us
+                                                        : d->roll.longest_first_us;
+    d->roll.now_first_us = 0;
     driver_update_gate(d);
     rollout_begin(job->rollout, job->started_us);
     driver_rollout_pump(job);
@@ -378,6 +382,44 @@ void driver_rollout_stuck(Driver *d, int64_t now_us)
             generate_cancel(a->generation);
         }
     }
+}
+
+/* An engine that does not hold the policy and that the frontend may still give work to, because it
+ * is not ours to tell; NULL: none. It is paused, and answers nobody. */
+static const Seat *held_engine(const Driver *d)
+{
+    const Seat *held = NULL;
+    for (int i = 0; i < d->seat_count && !driver_routes(d); i++) {
+        const Seat *seat = &d->seats[i];
+        const bool there = seat->incarnation > 0 && seat->state != ENGINE_DEAD &&
+                           seat->state != ENGINE_GONE && seat->state != ENGINE_STARTING;
+        held = there && seat->bring && !fleet_engine(d->fleet, i).admitted ? seat : held;
+    }
+    return held;
+}
+
+void driver_rollout_held(Driver *d, int64_t now_us)
+{
+    RolloutJob *job = running(d);
+    const Seat *held = job ? held_engine(d) : NULL;
+    int64_t samples = held ? (int64_t)job->group_count * job->per_group : 0;
+    int taken = 0;
+    for (int64_t i = 0; i < samples; i++) {
+        const Attempt *a = &job->attempts[i];
+        if (a->generation && a->moved_us == 0 &&
+            now_us - a->started_us >= first_token_bound_us(d->roll.longest_first_us, a->attempt,
+                                                           DRIVER_SILENCE_MS * 1000LL)) {
+            generate_cancel(a->generation);
+            taken++;
+        }
+    }
+    if (taken > 0 && !d->roll.asks_again) {
+        driver_event(d, SEVERITY_WARN, "rollout", 0, "%d samples without a first token are asked "
+                     "for again: the frontend may have given them to %s, which is paused until it "
+                     "holds the policy", taken,
+                     fleet_engine(d->fleet, (int)(held - d->seats)).name);
+    }
+    d->roll.asks_again = held && (d->roll.asks_again || taken > 0);
 }
 
 static bool job_policy(Driver *d, RolloutJob *job, int64_t version)
