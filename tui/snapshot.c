@@ -97,6 +97,11 @@ const DamageRow *snapshot_damage(const Snapshot *snap)
     return NULL;
 }
 
+bool snapshot_fades(const Snapshot *snap, int64_t t_us)
+{
+    return snap->run.core_alive || t_us - snap->run.last_us < SNAP_FADE_US;
+}
+
 static void read_detail(View *view, const SnapRequest *request, Arena *arena, Snapshot *out)
 {
     int64_t t = request->t_us;

@@ -28,6 +28,7 @@ enum {
     SNAP_SAMPLES = 200,
     SNAP_PROBES = 40,
     SNAP_DAMAGE = 128,
+    SNAP_FADE_US = 660000000, /* the longest of what fades, and a minute */
     SNAP_ARENA_MAX = 64 << 20
 };
 
@@ -89,6 +90,11 @@ typedef struct Snapshot {
 /* Reads into *out; `arena` is reset first. On failure *out says why in fault and keeps nothing
  * else, so the caller keeps its last good one in the other arena. */
 Err snapshot_read(View *view, const SnapRequest *request, Arena *arena, Snapshot *out);
+
+/* Is a picture of `t_us` another one than this, though nothing was written? Ages are counted on
+ * without a read; rates, counts of the last ten minutes and spark lines fade; samples in flight
+ * grow older while the core lives. */
+bool snapshot_fades(const Snapshot *snap, int64_t t_us);
 
 /* The strip of a snapshot that was read without one. */
 void snapshot_read_strip(View *view, int asked, Arena *arena, Snapshot *out);

@@ -23,6 +23,7 @@ enum {
     FORCE_READ_US = 5 * US,
     JUMP_US = 2 * US,
     SLOW_READ_US = 3000, /* after such a read a key is shown before the next one begins */
+    ASK_US = 1000,
     KEYS_PER_TURN = 256
 };
 
@@ -42,6 +43,7 @@ typedef struct Tui {
     TuiConfig config;
     bool quit;
     bool reading, interrupted; /* a key ends a read; what it had is thrown away */
+    int64_t ask_us;            /* monotonic: when a read looks for a key next */
     bool read_due;
 } Tui;
 
@@ -100,11 +102,16 @@ static void ring(Tui *tui)
     }
 }
 
+/* Asked every twenty microseconds of a query; looking for a key is a system call. */
 static int key_waits(void *user)
 {
     Tui *tui = user;
-    tui->interrupted = tui->reading && (tui->interrupted || term_input_waits(tui->term));
-    return tui->interrupted;
+    int64_t now = tui->reading ? clock_mono_us() : 0;
+    if (tui->reading && !tui->interrupted && now >= tui->ask_us) {
+        tui->interrupted = term_input_waits(tui->term);
+        tui->ask_us = now + ASK_US;
+    }
+    return tui->reading && tui->interrupted;
 }
 
 static void read_log(Tui *tui, bool whole)
@@ -149,11 +156,13 @@ static void read_log(Tui *tui, bool whole)
     }
 }
 
-/* Once a second. Nothing committed since: the same facts, one second older. */
+/* Once a second. Nothing committed since: the same facts, one second older. What fades without
+ * being written is read now and then; of a run that is over nothing is read any more. */
 static void refresh_live(Tui *tui)
 {
     bool changed = view_changed(tui->view);
-    bool due = clock_mono_us() - tui->last_read_us > FORCE_READ_US;
+    bool due = clock_mono_us() - tui->last_read_us > FORCE_READ_US &&
+               snapshot_fades(snap(tui), clock_wall_us());
     if (!tui->model->live && snap(tui)->has_now && changed) {
         read_log(tui, false); /* the past stands; the line that says how it is now does not */
     }

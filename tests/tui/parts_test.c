@@ -367,6 +367,22 @@ static void states_differ(void)
     CHECK_I64(state_shown(&row, FIXTURE_T), ENGINE_DEAD);
 }
 
+/* A run that is over costs no reads; one that goes on, or ended just now, is looked at again. */
+static void what_fades(void)
+{
+    Snapshot snap = {.ready = true};
+    int64_t ended_us = INT64_C(1773484927000000);
+    int64_t minute_us = 60000000;
+    snap.run.last_us = ended_us;
+    snap.run.core_alive = true;
+    CHECK(snapshot_fades(&snap, ended_us + 600 * minute_us)); /* samples in flight grow older */
+    snap.run.core_alive = false;
+    CHECK(snapshot_fades(&snap, ended_us));
+    CHECK(snapshot_fades(&snap, ended_us + 10 * minute_us)); /* events of ten minutes are counted */
+    CHECK(!snapshot_fades(&snap, ended_us + 12 * minute_us));
+    CHECK(snapshot_fades(&snap, ended_us - minute_us)); /* rows of a time to come */
+}
+
 int main(void)
 {
     RUN(nothing_hostile_passes);
@@ -381,5 +397,6 @@ int main(void)
     RUN(theme_mistakes);
     RUN(layouts);
     RUN(states_differ);
+    RUN(what_fades);
     return test_end();
 }
