@@ -1,5 +1,6 @@
 /* The simulated world's data, shared by its parts (sim_world.c: engines, network, disk, clock;
- * sim_core.c: the core; sim_check.c: the judge). Nothing of core/policy's machine is in it. */
+ * sim_core.c and sim_jobs.c: the core; sim_check.c: the judge). Nothing of core/policy's machine is
+ * in it. */
 #ifndef ROLLTOP_POLICY_SIM_WORLD_H
 #define ROLLTOP_POLICY_SIM_WORLD_H
 
@@ -145,7 +146,7 @@ void sim_note(SimWorld *world, SimEntry *entry);
 bool sim_step(SimWorld *world); /* one event; false: none left */
 float sim_canary(int64_t weights, int i);
 
-/* sim_core.c */
+/* sim_core.c, sim_jobs.c */
 SimCore *sim_core_new(SimWorld *world);
 void sim_core_free(SimCore *core);
 void sim_core_start(SimWorld *world);
