@@ -1,14 +1,12 @@
-/* CPU time of the client per streamed token: the generation client as the core uses it (curl on
- * libuv, SSE, scanner, checks, and the log with its writer thread: start, progress once a second
+/* CPU time of the client per streamed token: the generation client as the core uses it (plain
+ * HTTP on libuv, SSE, scanner, checks, and the log with its writer thread: start, progress once a second
  * and end of each sample) against a bare epoll reader that throws the same bytes away, in turns
  * in one run. The peer is a child that sends one event to each stream, waits, and
  * goes on; the events have the shape and size that SGLang 0.5.17 sends behind Dynamo.
  *   bench_sse_cpu [STREAMS [TOKENS]]     256 and 300; 1000 for the figure a thousand streams */
 #include "core/base/clock.h"
-#include "core/base/fs.h"
-#include "core/base/mem.h"
 #include "core/fleet/generate.h"
-#include "store/store.h"
+#include "tests/bench/bench_log.h"
 
 #include <arpa/inet.h>
 #include <malloc.h>
@@ -326,24 +324,6 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static char *open_log(Store **store)
-{
-    const char *base = getenv("TMPDIR");
-    char *dir = xasprintf("%s/rolltop-bench-XXXXXX", base ? base : "/tmp");
-    Fault fault = {0};
-    if (!mkdtemp(dir)) {
-        perror(dir);
-        exit(1);
-    }
-    char *path = fs_join(dir, "run.db");
-    if (store_open(path, NULL, store, &fault) != ERR_OK) {
-        fault_print(&fault);
-        exit(1);
-    }
-    free(path);
-    return dir;
-}
-
 static void sort(double *values)
 {
     qsort(values, ROUNDS, sizeof *values, by_value);
@@ -404,7 +384,7 @@ int main(int argc, char **argv)
     int port = 0;
     pid_t peer = peer_start(&port);
     Store *store = NULL;
-    char *dir = open_log(&store);
+    char *dir = bench_log_open(&store);
     rounds(port, store);
     kill(peer, SIGKILL);
     waitpid(peer, NULL, 0);

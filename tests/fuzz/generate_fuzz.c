@@ -19,7 +19,8 @@ const char *const fuzz_seeds[] = {
     "\"completion_tokens\":2}}",
     "{\"text\":\"a\",\"output_ids\":[5],\"meta_info\":{\"id\":\"r\",\"finish_reason\":null,"
     "\"prompt_tokens\":2,\"weight_version\":\"3\",\"num_retractions\":0,"
-    "\"forward_entry_time\":17.25,\"prefill_finished_time\":17.5,\"queue_time\":3e-4,\"input_token_logprobs\":[]," LP
+    "\"forward_entry_time\":17.25,\"prefill_finished_time\":17.5,\"queue_time\":3e-4,"
+    "\"input_token_logprobs\":[]," LP
     "[[-0.5,5,null]],\"output_token_logprobs_length\":1,\"reasoning_tokens\":0,"
     "\"completion_tokens\":1,\"cached_tokens\":0,\"cached_tokens_details\":null,"
     "\"dp_rank\":null}}",
