@@ -1,5 +1,5 @@
-/* CPU time of the client per streamed token: the generation client as the core uses it (plain
- * HTTP on libuv, SSE, scanner, checks, and the log with its writer thread: start, progress once a second
+/* CPU time of the client per streamed token: the generation client as the core uses it (plain HTTP
+ * on libuv, SSE, scanner, checks, and the log with its writer thread: start, progress once a second
  * and end of each sample) against a bare epoll reader that throws the same bytes away, in turns
  * in one run. The peer is a child that sends one event to each stream, waits, and
  * goes on; the events have the shape and size that SGLang 0.5.17 sends behind Dynamo.

@@ -45,7 +45,8 @@ static inline bool event_same(const ScanEvent *a, const ScanEvent *b)
     const bool spans = a->span_count == b->span_count
                        && (a->span_count == 0
                            || memcmp(a->spans, b->spans, a->span_count * sizeof *a->spans) == 0);
-    return spans && event_same_tokens(&a->ids, &b->ids) && event_same_tokens(&a->triples, &b->triples)
+    return spans && event_same_tokens(&a->ids, &b->ids)
+           && event_same_tokens(&a->triples, &b->triples)
            && a->has_ids == b->has_ids && a->has_triples == b->has_triples
            && a->null_logprob == b->null_logprob && a->has_meta == b->has_meta
            && a->has_error == b->has_error && event_same_raw(a->text, b->text)
