@@ -283,11 +283,14 @@ static void observe_pending(Model *model, const Snapshot *snap, Pending *pending
     (void)str_format(pending->message, sizeof pending->message, "%s",
                      row->answer ? row->answer : "");
     const EngineRow *engine = snapshot_engine(snap, pending->target.engine);
+    /* On its way to a state it says nothing: the log may know the end before the engine's row. */
+    bool settled = engine && done && engine->state != ENGINE_FENCED &&
+                   engine->state != ENGINE_STARTING && engine->state != ENGINE_LOADING;
     model_say(model, done ? ROLE_OK : ROLE_ERROR, now_us, "%s %s %s%s%s%s%s",
               verb_word(pending->verb), pending->all ? "the run" : pending->target.name,
               row->state, pending->message[0] ? ": " : "", pending->message,
-              engine && done ? "; it is now " : "",
-              engine && done ? state_look(state_shown(engine, snap->t_us))->word : "");
+              settled ? "; it is now " : "",
+              settled ? state_look(state_shown(engine, snap->t_us))->word : "");
 }
 
 unsigned act_observe(Model *model, const Snapshot *snap, int64_t now_us)

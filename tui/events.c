@@ -135,6 +135,10 @@ static void draw_command(const Draw *d, int y, const Screen *screen, const Comma
     }
     draw_text(d, widths[CMD_TIME] - 1, y, ROLE_MARKED,
               mark_has(screen->m, PANE_COMMANDS, row->command) ? "*" : "");
+    if (row->what && strcmp(row->what, "note") == 0) { /* its words are all there is to it */
+        draw_text(d, x, y, ROLE_TEXT, or_dash(row->reason));
+        return;
+    }
     int answer = draw_text(d, x, y, ROLE_TEXT, row->answer);
     if (row->reason && row->reason[0]) {
         draw_f(d, answer > 0 ? x + answer + 2 : x, y, ROLE_DIM, "reason \"%s\"", row->reason);

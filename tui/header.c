@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { US = 1000000, BAR_MAX = 48, MEDIAN_MAX = SNAP_STEPS };
+enum { US = 1000000, BAR_MAX = 48, MEDIAN_MAX = SNAP_STEPS, EVIDENCE_LEAST = 20 };
+static const int64_t TEN_MINUTES_US = 600 * (int64_t)US;
 
 typedef enum Clock { CLOCK_LIVE, CLOCK_REPLAY, CLOCK_FROZEN, CLOCK_LOST, CLOCK_ENDED } Clock;
 
@@ -211,7 +212,8 @@ static void draw_rates(const Draw *d, int y, const Screen *screen)
     if (h->tokens_per_s.known && h->tokens_per_s_10min.known && h->tokens_per_s_10min.v > 0) {
         double change = 100 * (h->tokens_per_s.v / h->tokens_per_s_10min.v - 1);
         (void)str_format(text, sizeof text, "%s tok/s %+.0f%%%s", a, change,
-                         d->r.w >= 100 ? " vs 10 min" : "");
+                         d->r.w < 100 ? "" : t - screen->s->run.first_us < TEN_MINUTES_US
+                         ? " vs the run so far" : " vs 10 min");
     }
     add_value(&line, 0, "", text, h->tokens_per_s, t);
     if (h->grain_s > 1) { /* what was in flight then is not known any more */
@@ -266,6 +268,16 @@ static void add_other_alerts(SegmentLine *line, const Screen *screen)
     }
 }
 
+/* What is left of the line says why, as far as it goes: the key first, it is short. */
+static void draw_evidence(const Draw *d, int x, int y, const AlertRow *row)
+{
+    bool key = row->next_key && row->next_key[0]; /* a watch has none: it cannot act */
+    if (d->r.w - x >= EVIDENCE_LEAST) {
+        draw_f(d, x, y, ROLE_TEXT, "%s%s%s%s", key ? "press " : "", key ? row->next_key : "",
+               key ? "; " : "", or_dash(row->evidence));
+    }
+}
+
 static void draw_alerts(const Draw *d, int y, const Screen *screen)
 {
     const Snapshot *s = screen->s;
@@ -299,12 +311,12 @@ static void draw_alerts(const Draw *d, int y, const Screen *screen)
     if (s->alerts.count > 0) {
         const AlertRow *worst = &s->alerts.rows[0];
         segment_add(&line, 2, ROLE_KEY, "! shows it");
-        bool key = worst->next_key && worst->next_key[0]; /* a watch has none: it cannot act */
-        segment_add(&line, 6, ROLE_TEXT, "%s%s%s", or_dash(worst->evidence),
-                    key ? "; press " : "", key ? worst->next_key : "");
         if (acked > 0) {
             segment_add(&line, 8, ROLE_DIM, "acknowledged: %d", acked);
         }
+        int x = segment_draw(d, y, d->r.w, gap_of(d), &line) + gap_of(d);
+        draw_evidence(d, x, y, worst);
+        return;
     }
     (void)segment_draw(d, y, d->r.w, gap_of(d), &line);
 }

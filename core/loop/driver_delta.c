@@ -258,7 +258,7 @@ static void drop(Driver *d, const DeltaKept *k)
     if (!k->keep_dir && !k->keep_delta) {
         PolicyStateFact fact = {.version = k->version, .t_us = clock_wall_us(),
                                 .state = POLICY_RETIRED,
-                                .reason = "older than what --keep-policies keeps"};
+                                .reason = "too old to keep"};
         store_put_policy_state(d->store, &fact);
     }
 }

@@ -18,24 +18,48 @@ finish() {
 trap finish EXIT
 mux() { tmux -S "$socket" "$@"; }
 screen() { mux capture-pane -p; }
-# Waits until the pane shows the words, 20 s at most.
-expect() {
+# Waits until the pane shows the words (or, with "not" before them, does not), two minutes at most.
+comes() { # [not] WORDS
     n=0
-    while [ $n -lt 200 ]; do
-        screen | grep -qF -- "$1" && return 0
+    while [ $n -lt 1200 ]; do
+        if [ "$1" = not ]; then
+            screen | grep -qF -- "$2" || return 0
+        else
+            screen | grep -qF -- "$1" && return 0
+        fi
         n=$((n + 1))
         sleep 0.1
     done
+    return 1
+}
+expect() {
+    comes "$1" && return 0
     echo "no '$1' on the screen:"
     screen
     failed=1
     return 1
 }
-absent() {
-    if screen | grep -qF -- "$1"; then
-        echo "'$1' is still on the screen"
-        failed=1
-    fi
+absent() { # a frame comes in pieces: its first words are there before the last of the old ones go
+    comes not "$1" && return
+    echo "'$1' is still on the screen"
+    failed=1
+}
+# Until the terminal is the shell's again: what is typed before that may be lost with the modes of
+# the console.
+left() {
+    ends=$((${ends:-0} + 1))
+    tries=0
+    while [ $tries -lt 30 ]; do
+        tries=$((tries + 1))
+        mux send-keys "echo ended \$(($ends))" Enter
+        n=0
+        while [ $n -lt 30 ]; do
+            screen | grep -qF "ended $ends" && return
+            n=$((n + 1))
+            sleep 0.1
+        done
+    done
+    expect "ended $ends"
 }
 export HOME="$folder" XDG_CONFIG_HOME="$folder" LC_ALL=C.UTF-8
 mkdir -p "$folder/rolltop"
@@ -78,7 +102,7 @@ expect "<< REPLAY"
 mux send-keys 4
 expect "4 EVENTS"
 mux send-keys q
-expect "shell>"
+left
 absent "REPLAY"
 # The recorded incident: from its end to the sample that holds up the others, typed in one go, as a
 # slow line delivers it; each key is about the picture that the one before asked for.
@@ -91,7 +115,7 @@ expect "on eng-02"
 mux send-keys Enter
 expect "DETAIL  eng-02"
 mux send-keys q q q q
-expect "shell>"
+left
 mux resize-window -x 100 -y 30
 mux send-keys "TERM=dumb '$rolltop' replay $folder/run.db" Enter
 expect "lines instead of a screen"
@@ -99,5 +123,6 @@ expect "help lists the commands"
 mux send-keys "engine eng-05" Enter
 expect "eng-05: DEAD"
 mux send-keys quit Enter
+left
 [ $failed -eq 0 ] && echo "tmux: ok"
 exit $failed
