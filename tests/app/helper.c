@@ -5,10 +5,13 @@
  *                      "FAIL" for SERVFAIL
  *   helper post HOST:PORT PATH BODY, helper get HOST:PORT PATH
  *                      one request, of JSON; prints the reply, status 1 unless it is 2xx
+ *   helper sql FILE STATEMENTS
+ *                      changes a log that nobody writes: what damage or time would do to it
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,6 +165,20 @@ static int ask(const char *method, const char *where, const char *path, const ch
     return strncmp(reply, "HTTP/1.1 2", 10) == 0 ? 0 : 1;
 }
 
+static int sql(const char *path, const char *statements)
+{
+    sqlite3 *db = NULL;
+    char *why = NULL;
+    int rc = sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL);
+    rc = rc == SQLITE_OK ? sqlite3_exec(db, statements, NULL, NULL, &why) : rc;
+    if (rc != SQLITE_OK) {
+        fprintf(stderr, "%s: %s\n", path, why ? why : sqlite3_errstr(rc));
+    }
+    sqlite3_free(why);
+    sqlite3_close(db);
+    return rc != SQLITE_OK;
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -174,7 +191,10 @@ int main(int argc, char **argv)
     if (argc == 4 && strcmp(argv[1], "get") == 0) {
         return ask("GET", argv[2], argv[3], "");
     }
+    if (argc == 4 && strcmp(argv[1], "sql") == 0) {
+        return sql(argv[2], argv[3]);
+    }
     fprintf(stderr, "usage: helper dns ZONE | helper post ADDRESS:PORT PATH BODY | "
-                    "helper get ADDRESS:PORT PATH\n");
+                    "helper get ADDRESS:PORT PATH | helper sql FILE STATEMENTS\n");
     return 2;
 }
