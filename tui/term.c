@@ -352,7 +352,8 @@ void term_paint(Term *term, const Surface *surface)
         for (int x = 0; x < w && x < term->w; x++) {
             const Cell *cell = surface_cell(surface, x, y);
             const Cell *next = surface_cell(surface, x + 1, y);
-            if (cell->code != 0) {
+            const Cell *last = fresh ? NULL : surface_cell(term->last, x, y);
+            if (cell->code != 0 && !(last && memcmp(cell, last, sizeof *cell) == 0)) {
                 put_cell(term, x, y, cell, next && next->code == 0 ? 2 : 1);
             }
         }

@@ -47,38 +47,60 @@ static pid_t start_console(const char *path, int cols, int rows, int *fd)
     return pid;
 }
 
-/* The console in a pseudo-terminal for `seconds`; the first frame ends at the last byte of the
- * first burst (bursts are 30 ms apart). */
-static Watch watch(const char *path, int cols, int rows, int seconds)
+typedef struct Spent { /* by the console so far */
+    double cpu_ns;
+    long wakes; /* times that it waited for something and went on */
+} Spent;
+
+static Spent spent(pid_t pid)
 {
-    Watch out = {0};
-    int fd = -1;
-    int64_t began = clock_mono_us();
-    pid_t pid = start_console(path, cols, rows, &fd);
-    bool first = true;
-    long bytes = 0;
-    int64_t end = began + seconds * INT64_C(1000000);
-    for (int64_t now = began; now < end; now = clock_mono_us()) {
-        char buffer[65536];
-        struct pollfd wait = {fd, POLLIN, 0};
-        int64_t left_ms = (end - now) / 1000 + 1;
-        bool quick = first && out.first_bytes > 0;
-        if (poll(&wait, 1, quick ? 30 : (int)left_ms) == 0) {
-            first = first && out.first_bytes == 0;
-            continue;
-        }
+    char path[64];
+    char line[128];
+    Spent out = {.cpu_ns = cpu_ns(pid)};
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof line, file)) {
+        (void)sscanf(line, "voluntary_ctxt_switches: %ld", &out.wakes);
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return out;
+}
+
+/* The first frame ends at the last byte of the first burst (bursts are 30 ms apart). */
+static void first_frame(int fd, int64_t began, Watch *out)
+{
+    char buffer[65536];
+    struct pollfd wait = {fd, POLLIN, 0};
+    while (poll(&wait, 1, out->first_bytes > 0 ? 30 : 10000) > 0) {
         ssize_t n = read(fd, buffer, sizeof buffer);
         if (n <= 0) {
             break;
         }
         double at = (double)(clock_mono_us() - began) / 1000;
-        if (first) {
-            out.first_byte_ms = out.first_bytes == 0 ? at : out.first_byte_ms;
-            out.first_frame_ms = at;
-            out.first_bytes += (long)n;
-        } else {
-            bytes += (long)n;
-        }
+        out->first_byte_ms = out->first_bytes == 0 ? at : out->first_byte_ms;
+        out->first_frame_ms = at;
+        out->first_bytes += (long)n;
+    }
+}
+
+/* The console in a pseudo-terminal: its start, then `seconds` of refreshes. */
+static Watch watch(const char *path, int cols, int rows, int seconds)
+{
+    Watch out = {0};
+    double ms = 0;
+    int fd = -1;
+    int64_t began = clock_mono_us();
+    pid_t pid = start_console(path, cols, rows, &fd);
+    first_frame(fd, began, &out);
+    if (seconds > 0) {
+        (void)drain(fd, 1500, &ms);
+        Spent before = spent(pid);
+        out.bytes_per_s = (double)drain(fd, seconds * 1000, &ms) / seconds;
+        Spent after = spent(pid);
+        out.cpu_percent = (after.cpu_ns - before.cpu_ns) / (seconds * 1e7);
+        out.wakes_per_s = (double)(after.wakes - before.wakes) / seconds;
     }
     struct rusage usage;
     ssize_t ignored = write(fd, "q", 1);
@@ -87,11 +109,6 @@ static Watch watch(const char *path, int cols, int rows, int seconds)
     (void)kill(pid, SIGKILL);
     (void)wait4(pid, NULL, 0, &usage);
     (void)close(fd);
-    double cpu = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-                 (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-    out.cpu_percent = 100 * cpu / seconds;
-    out.bytes_per_s = (double)bytes / seconds;
-    out.wakes_per_s = (double)usage.ru_nvcsw / seconds;
     out.rss_kb = usage.ru_maxrss;
     return out;
 }
@@ -123,12 +140,12 @@ static int measure(void)
         double best = 1e9;
         double worst = 0;
         for (int k = 0; k < STARTS; k++) {
-            double ms = watch(path, sizes[i][0], sizes[i][1], 1).first_frame_ms;
+            double ms = watch(path, sizes[i][0], sizes[i][1], 0).first_frame_ms;
             best = fmin(best, ms);
             worst = fmax(worst, ms);
         }
         Watch run = watch(path, sizes[i][0], sizes[i][1], WATCH_S);
-        printf("%3dx%-3d   %18.1f %6.1f %16ld %7.2f %9.0f %9.1f %9ld\n", sizes[i][0], sizes[i][1],
+        printf("%3dx%-3d   %18.1f %6.1f %16ld %7.2f %9.0f %9.2f %9ld\n", sizes[i][0], sizes[i][1],
                best, worst, run.first_bytes, run.cpu_percent, run.bytes_per_s, run.wakes_per_s,
                run.rss_kb);
         fflush(stdout);

@@ -1,9 +1,11 @@
 /* The console beside a busy writer: 1,024 engines, whose numbers change each second, and 100,000
  * events a second that go to the same log.
- *   bench_console_load             all of it; some 300 MB under /tmp for half a minute
+ *   bench_console_load             all of it; up to 2 GB under /tmp for a minute
  *   bench_console_load show LOG    the console alone, for this program itself
- * Writer: flat out, alone and with a console that looks, in turns; the ratio is that of
- * neighbours. CPU of a row is that of the whole writing process, so that other load counts less.
+ * Writer: flat out, alone and with a console that looks, in turns of a second, which is one refresh;
+ * the order changes from turn to turn, and the console is stopped while the writer is alone. The
+ * ratio is that of neighbours. CPU of a row is that of the whole writing process, so that other
+ * load counts less.
  * htop and btop, where installed, are looked at in the same terminal beside the same writer.
  * Needs Linux: the CPU of each thread comes from /proc. */
 #include "tests/bench/console_world.h"
@@ -16,9 +18,9 @@
 enum {
     EVENTS_S = 100000,
     SLICE_US = 10000,  /* the paced writer puts what is due every 10 ms */
-    FLAT_ROWS = 200000,
+    FLAT_US = US,
     FLAT_AHEAD = 32000, /* rows that may wait in the queue */
-    TURNS = 5,
+    TURNS = 10,
     SETTLE_MS = 2500
 };
 
@@ -41,18 +43,19 @@ static double flat_out(World *w, double *cpu_us)
 {
     int64_t began = clock_mono_us();
     int64_t cpu = clock_cpu_us();
-    for (int i = 1; i <= FLAT_ROWS; i++) {
-        put_event(w);
-        if (i % 1000 == 0) {
-            uint64_t ticket = store_ticket(w->store);
-            while (ticket - store_durable(w->store) > FLAT_AHEAD) {
-                (void)store_wait(w->store, ticket - FLAT_AHEAD / 2, 10000, NULL);
-            }
+    int64_t rows = 0;
+    while (clock_mono_us() - began < FLAT_US) {
+        for (int i = 0; i < 1000; i++, rows++) {
+            put_event(w);
+        }
+        uint64_t ticket = store_ticket(w->store);
+        while (ticket - store_durable(w->store) > FLAT_AHEAD) {
+            (void)store_wait(w->store, ticket - FLAT_AHEAD / 2, 10000, NULL);
         }
     }
     (void)store_wait(w->store, store_ticket(w->store), 60000, NULL);
-    *cpu_us = (double)(clock_cpu_us() - cpu) / FLAT_ROWS;
-    return FLAT_ROWS * 1e6 / (double)(clock_mono_us() - began);
+    *cpu_us = (double)(clock_cpu_us() - cpu) / (double)rows;
+    return (double)rows * 1e6 / (double)(clock_mono_us() - began);
 }
 
 /* 100,000 events a second, and the fleet's own numbers once a second. */
@@ -180,32 +183,45 @@ static void look_at_all(char *path)
     }
 }
 
+/* Median, and the half of all turns that lies around it. */
+static void say_ratio(const char *what, double *ratio)
+{
+    qsort(ratio, TURNS, sizeof ratio[0], compare_numbers);
+    printf("  %-10s %.3fx, half of the turns %.3fx to %.3fx, all %.3fx to %.3fx\n", what,
+           (ratio[TURNS / 2 - 1] + ratio[TURNS / 2]) / 2, ratio[TURNS / 4],
+           ratio[TURNS - 1 - TURNS / 4], ratio[0], ratio[TURNS - 1]);
+}
+
 static void slowed(World *w, char *path)
 {
     char *const console[] = {"/proc/self/exe", "show", path, NULL};
     double rate[TURNS];
     double cost[TURNS];
+    double ms = 0;
+    int fd = -1;
+    pid_t pid = start(console, &fd);
+    (void)drain(fd, SETTLE_MS, &ms);
     for (int i = 0; i < TURNS; i++) {
-        double ms = 0;
         double cpu[2];
         double rows[2];
-        int fd = -1;
-        rows[0] = flat_out(w, &cpu[0]);
-        pid_t pid = start(console, &fd);
-        (void)drain(fd, 1000, &ms);
-        rows[1] = flat_out(w, &cpu[1]);
-        finish(pid, fd);
+        for (int k = 0; k < 2; k++) {
+            int with = (k + i) % 2;
+            (void)kill(pid, with ? SIGCONT : SIGSTOP);
+            (void)drain(fd, 100, &ms); /* what it missed is drawn */
+            rows[with] = flat_out(w, &cpu[with]);
+            (void)drain(fd, 10, &ms);
+        }
         rate[i] = rows[1] / rows[0];
         cost[i] = cpu[1] / cpu[0];
-        printf("turn %d: alone %.0f events/s, %.2f us of CPU each; with the console %.0f, %.2f\n",
+        printf("turn %2d: alone %.0f events/s, %.2f us of CPU each; with the console %.0f, %.2f\n",
                i + 1, rows[0], cpu[0], rows[1], cpu[1]);
         fflush(stdout);
     }
-    qsort(rate, TURNS, sizeof rate[0], compare_numbers);
-    qsort(cost, TURNS, sizeof cost[0], compare_numbers);
-    printf("writer with the console against alone: %.3f times the events/s (%.3f to %.3f), "
-           "%.3f times the CPU an event\n", rate[TURNS / 2], rate[0], rate[TURNS - 1],
-           cost[TURNS / 2]);
+    (void)kill(pid, SIGCONT);
+    finish(pid, fd);
+    printf("writer with the console against alone, median of %d turns:\n", TURNS);
+    say_ratio("events/s", rate);
+    say_ratio("CPU each", cost);
 }
 
 static int measure(void)
