@@ -412,7 +412,8 @@ static void act(SimWorld *world, SimEngine *engine, SimMessage *message, bool ag
         message->unsupported = !engine->has_checksum;
         message->weights = engine->weights;
         break;
-    case SIM_SCORE:
+    case SIM_SCORE: /* as SGLang: its keys and values stay in the cache, over later loads too */
+        engine->cache = engine->cache >= 0 ? engine->cache : engine->weights;
         for (int i = 0; i < SIM_CANARY; i++) {
             message->scores[i] = message->fault == FAULT_NAN ? NAN
                                                              : sim_canary(engine->weights, i);

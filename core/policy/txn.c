@@ -164,6 +164,16 @@ static void retry_or_fail(Txn *txn, Member *member, int64_t first_us, int tries,
     member->due_us = now_us + (wait < SECOND_US ? wait : SECOND_US);
 }
 
+static void answer_good(Txn *txn, Member *member, TxnActionKind kind)
+{
+    member->scored = member->scored && kind != TXN_ACT_FLUSH;
+    if (kind == TXN_ACT_FLUSH && txn->phase != TXN_FLUSH) {
+        txn_load(txn, member); /* that flush came before a load */
+    } else {
+        member->done = true;
+    }
+}
+
 static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int64_t now_us)
 {
     if (!answer->ok && answer->unknown) {
@@ -192,7 +202,7 @@ static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int
     case TXN_ACT_APPLY:
     case TXN_ACT_CONTINUE:
         if (answer->ok || (answer->kind == TXN_ACT_FLUSH && TXN_PLANTED(PLANTED_NO_FLUSH))) {
-            member->done = true;
+            answer_good(txn, member, answer->kind);
         } else if (answer->kind == TXN_ACT_PAUSE) {
             retry_or_fail(txn, member, AGAIN_US, PAUSE_TRIES, "pause failed", answer->detail,
                           now_us);
@@ -261,9 +271,8 @@ void txn_member_lost(Txn *txn, int engine, int64_t incarnation, int64_t now_us)
 
 static TxnActionKind retry_kind(TxnPhase phase)
 {
-    return phase == TXN_PAUSE   ? TXN_ACT_PAUSE
-           : phase == TXN_FLUSH ? TXN_ACT_FLUSH
-                                : TXN_ACT_CONTINUE;
+    bool flushes = phase == TXN_FLUSH || phase == TXN_APPLY || phase == TXN_ROLLBACK;
+    return phase == TXN_PAUSE ? TXN_ACT_PAUSE : flushes ? TXN_ACT_FLUSH : TXN_ACT_CONTINUE;
 }
 
 static void expire(Txn *txn, int64_t now_us)

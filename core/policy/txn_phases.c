@@ -70,6 +70,19 @@ static void start_verify(Txn *txn, Member *member)
     txn_emit_member(txn, member, TXN_ACT_READ_VERSION);
     txn_emit_member(txn, member, TXN_ACT_CHECKSUM);
     txn_emit_member(txn, member, TXN_ACT_SCORE);
+    member->scored = true;
+}
+
+/* SGLang keeps its cache over a load, as it must be asked to (a flush that it does by itself then
+ * may end it): what the canary left there was made by weights that go now, and prompts that begin
+ * like it would be answered from it. */
+void txn_load(Txn *txn, Member *member)
+{
+    if (member->scored && !TXN_PLANTED(PLANTED_SCORED_CACHE)) {
+        txn_emit_member(txn, member, TXN_ACT_FLUSH);
+    } else {
+        txn_emit_member(txn, member, TXN_ACT_APPLY)->own_copy = member->own_copy;
+    }
 }
 
 static void start_apply(Txn *txn, Member *member)
@@ -77,7 +90,7 @@ static void start_apply(Txn *txn, Member *member)
     member->own_copy = member->pulled && !member->copy_odd && !txn->rolling_back;
     member->touched = true;
     member->applies++;
-    txn_emit_member(txn, member, TXN_ACT_APPLY)->own_copy = member->own_copy;
+    txn_load(txn, member);
 }
 
 void txn_start_look(Txn *txn, Member *member)

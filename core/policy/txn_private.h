@@ -22,6 +22,7 @@ typedef struct Member {
     TxnMember id;
     bool lost;        /* its process ended: out of the membership */
     bool touched;     /* APPLY was sent at least once: may hold anything until verified */
+    bool scored;      /* since its last flush: the canary's keys and values are in its cache */
     bool failed;      /* cannot be brought to the version this pass wants */
     bool quarantined;
     bool done;        /* with the work of the present phase */
@@ -77,6 +78,7 @@ int64_t txn_wanted_version(const Txn *txn);
 void txn_enter(Txn *txn, TxnPhase phase, int64_t now_us);
 void txn_start_prepare(Txn *txn, int64_t now_us);
 void txn_start_look(Txn *txn, Member *member);
+void txn_load(Txn *txn, Member *member); /* APPLY, or first the flush that has to come before it */
 /* Work of the phase just entered to every member that has any: the rest is done at once. */
 void txn_start_members(Txn *txn, TxnActionKind kind);
 void txn_decide(Txn *txn, bool commit, int64_t now_us);
