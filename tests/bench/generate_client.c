@@ -4,10 +4,8 @@
  * own; the Python side of the comparison is generate_client.py on the same server.
  *   bench_generate_client --port PORT [--replies N] [--tokens N] [--quiet-log] */
 #include "core/base/clock.h"
-#include "core/base/fs.h"
-#include "core/base/mem.h"
 #include "core/fleet/generate.h"
-#include "store/store.h"
+#include "tests/bench/bench_log.h"
 #include "tests/bench/reply_bytes.h"
 
 #include <string.h>
@@ -89,24 +87,6 @@ static void start_next(Slot *slot)
     }
 }
 
-static char *open_log(Store **store)
-{
-    const char *base = getenv("TMPDIR");
-    char *dir = xasprintf("%s/rolltop-bench-XXXXXX", base ? base : "/tmp");
-    Fault fault = {0};
-    if (!mkdtemp(dir)) {
-        perror(dir);
-        exit(1);
-    }
-    char *path = fs_join(dir, "run.db");
-    if (store_open(path, NULL, store, &fault) != ERR_OK) {
-        fault_print(&fault);
-        exit(1);
-    }
-    free(path);
-    return dir;
-}
-
 static void go(Client *client, uv_loop_t *loop)
 {
     static Slot slots[IN_FLIGHT];
@@ -150,7 +130,7 @@ int main(int argc, char **argv)
                                  .max_new_tokens = client.tokens, .seed = -1};
     uv_loop_t loop;
     uv_loop_init(&loop);
-    char *dir = log ? open_log(&client.store) : NULL;
+    char *dir = log ? bench_log_open(&client.store) : NULL;
     if (http_client_new(&loop, NULL, &client.http, NULL) != ERR_OK) {
         return 1;
     }

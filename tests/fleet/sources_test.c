@@ -200,8 +200,8 @@ static void a_file_is_watched(void)
     for (size_t i = 0; i < sizeof contents / sizeof *contents; i++) {
         CHECK_I64(fs_write_atomic(path, contents[i], strlen(contents[i]), NULL), ERR_OK);
         int64_t until_us = clock_mono_us() + 60 * INT64_C(1000000);
-        int before = looks; /* that one may have been under way; and the bad file needs a second one */
-        bool bad = contents[i][0] == 'n';
+        int before = looks;
+        bool bad = contents[i][0] == 'n'; /* looked at twice, told of once */
         int64_t bad_until_us = clock_mono_us() + 2500000;
         while ((bad ? clock_mono_us() < bad_until_us || troubles == 0
                     : looks < before + 1 || listed != expected[i]) && clock_mono_us() < until_us) {

@@ -6,6 +6,7 @@
 #include "store/maintain.h"
 #include "store/query.h"
 #include "tests/harness.h"
+#include "tests/store/raw_sql.h"
 #include "tests/store/scene.h"
 
 #include <errno.h>
@@ -39,30 +40,6 @@ static void put_scene(void)
     CHECK_I64(store_open(path, NULL, &store, &fault), ERR_OK);
     scene_put(store);
     store_close(store);
-}
-
-static int64_t number(const char *file, const char *sql)
-{
-    sqlite3 *db = NULL;
-    sqlite3_stmt *stmt = NULL;
-    int64_t v = -1;
-    if (sqlite3_open_v2(file, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK &&
-        sqlite3_prepare_v2(db, sql, -1, &stmt, NULL) == SQLITE_OK &&
-        sqlite3_step(stmt) == SQLITE_ROW) {
-        v = sqlite3_column_int64(stmt, 0);
-    }
-    sqlite3_finalize(stmt);
-    sqlite3_close(db);
-    return v;
-}
-
-static void run_sql(const char *file, const char *sql)
-{
-    sqlite3 *db = NULL;
-    CHECK_I64(sqlite3_open(file, &db), SQLITE_OK);
-    sqlite3_busy_timeout(db, 60000); /* beside a writer that tries again */
-    CHECK_I64(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
 }
 
 static Err open_write(const char *file, Fault *fault)

@@ -4,6 +4,7 @@
 #include "core/base/rng.h"
 #include "store/maintain.h"
 #include "tests/harness.h"
+#include "tests/store/raw_sql.h"
 #include "tests/store/scene.h"
 #include "tests/zst.h"
 
@@ -27,29 +28,6 @@ static void gone(void)
     free(path);
     free(copy);
     scene_remove(dir);
-}
-
-static int64_t number(const char *file, const char *sql)
-{
-    sqlite3 *db = NULL;
-    sqlite3_stmt *stmt = NULL;
-    int64_t v = INT64_MIN;
-    if (sqlite3_open(file, &db) == SQLITE_OK &&
-        sqlite3_prepare_v2(db, sql, -1, &stmt, NULL) == SQLITE_OK &&
-        sqlite3_step(stmt) == SQLITE_ROW) {
-        v = sqlite3_column_int64(stmt, 0);
-    }
-    sqlite3_finalize(stmt);
-    sqlite3_close(db);
-    return v;
-}
-
-static void run_sql(const char *file, const char *sql)
-{
-    sqlite3 *db = NULL;
-    CHECK_I64(sqlite3_open(file, &db), SQLITE_OK);
-    CHECK_I64(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
-    sqlite3_close(db);
 }
 
 /* Twenty minutes: two engines, two probes a second each, a policy a minute. */

@@ -1,6 +1,7 @@
 /* Retention and roll-ups: what goes, what stays, and that the past looks the same afterwards. */
 #include "store/trim.h"
 #include "tests/harness.h"
+#include "tests/store/raw_sql.h"
 #include "tests/store/scene.h"
 
 #include <sqlite3.h>
@@ -19,21 +20,6 @@ static void gone(void)
 {
     free(path);
     scene_remove(dir);
-}
-
-static int64_t number(const char *sql)
-{
-    sqlite3 *db = NULL;
-    sqlite3_stmt *stmt = NULL;
-    int64_t v = INT64_MIN;
-    CHECK_I64(sqlite3_open(path, &db), SQLITE_OK);
-    CHECK_I64(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
-    if (stmt != NULL && sqlite3_step(stmt) == SQLITE_ROW) {
-        v = sqlite3_column_int64(stmt, 0);
-    }
-    sqlite3_finalize(stmt);
-    sqlite3_close(db);
-    return v;
 }
 
 /* ---- when ---- */
@@ -170,7 +156,7 @@ static Facts kept_facts(void)
         "SELECT count(*) FROM incarnation"};
     Facts facts;
     for (int i = 0; i < 12; i++) {
-        facts.of[i] = number(sqls[i]);
+        facts.of[i] = number(path, sqls[i]);
     }
     return facts;
 }
@@ -219,9 +205,9 @@ static Past look(double t)
     for (int i = 0; i < 100; i++) {
         past.gap = past.gap || strip[i].gap;
     }
-    past.spike = (double)number("SELECT max(max) FROM rollup WHERE engine = 2 AND series ="
+    past.spike = (double)number(path, "SELECT max(max) FROM rollup WHERE engine = 2 AND series ="
                                 " (SELECT word_id FROM word WHERE text = 'probe/running')");
-    CHECK_I64(number("SELECT min(min) FROM rollup WHERE engine = 2 AND series ="
+    CHECK_I64(number(path, "SELECT min(min) FROM rollup WHERE engine = 2 AND series ="
                      " (SELECT word_id FROM word WHERE text = 'probe/running')"), 8);
     arena_free(arena);
     view_close(view);
@@ -262,7 +248,7 @@ static void test_age(void)
             put_minute(store, n);
             wait_all(store);
         }
-        int64_t probes = number("SELECT count(*) FROM probe");
+        int64_t probes = number(path, "SELECT count(*) FROM probe");
         if (turn == 0) {
             facts = kept_facts();
             CHECK_I64(probes, 120 * MINUTES);
@@ -270,12 +256,12 @@ static void test_age(void)
             check_same_facts(&facts);
             CHECK(probes >= 120 * KEPT_MINUTES);
             CHECK(probes <= 120 * (KEPT_MINUTES + 8));
-            CHECK(number("SELECT count(*) FROM attempt") <= 4 * (KEPT_MINUTES + 8));
-            CHECK(number("SELECT count(*) FROM attempt_data") <= 4 * (KEPT_MINUTES + 8));
-            CHECK(number("SELECT count(*) FROM sample_group") <= KEPT_MINUTES + 8);
-            CHECK(number("SELECT count(*) FROM event WHERE severity = 0") <= KEPT_MINUTES + 8);
-            CHECK(number("SELECT count(*) FROM tick") <= MINUTES + 61 * (KEPT_MINUTES + 8));
-            CHECK(number("SELECT count(*) FROM trim WHERE why = 'age'") > 10);
+            CHECK(number(path, "SELECT count(*) FROM attempt") <= 4 * (KEPT_MINUTES + 8));
+            CHECK(number(path, "SELECT count(*) FROM attempt_data") <= 4 * (KEPT_MINUTES + 8));
+            CHECK(number(path, "SELECT count(*) FROM sample_group") <= KEPT_MINUTES + 8);
+            CHECK(number(path, "SELECT count(*) FROM event WHERE severity = 0") <= KEPT_MINUTES + 8);
+            CHECK(number(path, "SELECT count(*) FROM tick") <= MINUTES + 61 * (KEPT_MINUTES + 8));
+            CHECK(number(path, "SELECT count(*) FROM trim WHERE why = 'age'") > 10);
         }
         for (int i = 0; i < LOOKS; i++) {
             Past past = look(moments[i]);
@@ -288,7 +274,7 @@ static void test_age(void)
             }
         }
         store_close(store);
-        CHECK_I64(number("SELECT count(*) FROM pragma_integrity_check"
+        CHECK_I64(number(path, "SELECT count(*) FROM pragma_integrity_check"
                          " WHERE integrity_check <> 'ok'"), 0);
         gone();
     }
@@ -340,19 +326,19 @@ static void test_size(void)
     for (int64_t n = 0; n < 150; n++) {
         put_minute(store, n);
         wait_all(store);
-        int64_t bytes = number("SELECT (page_count - freelist_count) * page_size FROM"
+        int64_t bytes = number(path, "SELECT (page_count - freelist_count) * page_size FROM"
                                " pragma_page_count, pragma_freelist_count, pragma_page_size");
         most = bytes > most ? bytes : most;
     }
-    int64_t file = number("SELECT page_count * page_size FROM pragma_page_count,"
+    int64_t file = number(path, "SELECT page_count * page_size FROM pragma_page_count,"
                           " pragma_page_size");
     printf("     at most %lld bytes in use, %lld in the file, of %d\n", (long long)most,
            (long long)file, BOUND);
     CHECK(most < BOUND * 12 / 10);
     CHECK(file < BOUND * 13 / 10);
-    CHECK(number("SELECT count(*) FROM trim WHERE why = 'size'") > 2);
-    CHECK_I64(number("SELECT count(*) FROM step"), 150);
-    CHECK(number("SELECT count(*) FROM probe") >= 120 * 10);
+    CHECK(number(path, "SELECT count(*) FROM trim WHERE why = 'size'") > 2);
+    CHECK_I64(number(path, "SELECT count(*) FROM step"), 150);
+    CHECK(number(path, "SELECT count(*) FROM probe") >= 120 * 10);
     store_close(store);
     gone();
 }
@@ -366,7 +352,7 @@ static void test_resume(void)
         put_minute(store, n);
     }
     store_close(store);
-    int64_t newest = number("SELECT max(probe_id) FROM probe");
+    int64_t newest = number(path, "SELECT max(probe_id) FROM probe");
     Db db;
     TrimWork work;
     Fault fault = {0};
@@ -375,21 +361,21 @@ static void test_resume(void)
     CHECK_I64(trim_slice(&db, &work), SQLITE_OK);
     CHECK(work.trim_id != 0);
     db_close(&db);
-    CHECK_I64(number("SELECT count(*) FROM trim WHERE ended_us IS NULL"), 1);
+    CHECK_I64(number(path, "SELECT count(*) FROM trim WHERE ended_us IS NULL"), 1);
     store = open_store(NULL);
     CHECK_I64(store_marks(store)->sample, 120);
     CHECK_I64(store_marks(store)->group, 30);
     /* Each commit does a slice. */
-    for (int i = 0; i < 400 && number("SELECT count(*) FROM trim WHERE ended_us IS NULL") > 0;
+    for (int i = 0; i < 400 && number(path, "SELECT count(*) FROM trim WHERE ended_us IS NULL") > 0;
          i++) {
         scene_probe(store, 1, 60 * 30 + i * 0.01, 1, true);
         wait_all(store);
     }
-    CHECK_I64(number("SELECT count(*) FROM trim WHERE ended_us IS NULL"), 0);
-    CHECK_I64(number("SELECT count(*) FROM probe WHERE probe_id < 2380"), 0);
-    CHECK(number("SELECT max(probe_id) FROM probe") > newest);
-    CHECK_I64(number("SELECT count(*) FROM attempt WHERE step < 19"), 0);
-    CHECK_I64(number("SELECT count(*) FROM attempt WHERE step >= 20"), 40);
+    CHECK_I64(number(path, "SELECT count(*) FROM trim WHERE ended_us IS NULL"), 0);
+    CHECK_I64(number(path, "SELECT count(*) FROM probe WHERE probe_id < 2380"), 0);
+    CHECK(number(path, "SELECT max(probe_id) FROM probe") > newest);
+    CHECK_I64(number(path, "SELECT count(*) FROM attempt WHERE step < 19"), 0);
+    CHECK_I64(number(path, "SELECT count(*) FROM attempt WHERE step >= 20"), 40);
     store_close(store);
     gone();
 }
@@ -440,9 +426,9 @@ static void test_all_old(void)
         wait_all(store);
     }
     store_close(store);
-    CHECK_I64(number("SELECT count(*) FROM trim WHERE ended_us IS NOT NULL") > 0, 1);
-    CHECK_I64(number("SELECT max(probe_id) FROM probe"), 600);
-    CHECK_I64(number("SELECT max(attempt_id) FROM attempt"), 20);
+    CHECK_I64(number(path, "SELECT count(*) FROM trim WHERE ended_us IS NOT NULL") > 0, 1);
+    CHECK_I64(number(path, "SELECT max(probe_id) FROM probe"), 600);
+    CHECK_I64(number(path, "SELECT max(attempt_id) FROM attempt"), 20);
     store = open_store(NULL);
     CHECK_I64(store_marks(store)->sample, 20);
     CHECK_I64(store_marks(store)->group, 5);
