@@ -42,9 +42,50 @@ dd if=/dev/zero of="$(v 4)/model.safetensors" bs=1 count=1 seek=$(($(wc -c <"$(v
 printf '\377\377\377\177' | dd of="$(v 4)/model.safetensors" bs=1 conv=notrunc \
     seek=$(($(wc -c <"$(v 4)/model.safetensors") - 4)) 2>/dev/null
 refused 4 "NaN"
+
+# Somebody else is still writing it: it grows, or its bytes change all the time.
+whole=$(v 5)/model.safetensors
+cp "$whole" "$T/whole"
+writer() { # COMMAND…: in $pid
+    "$@" </dev/null >/dev/null 2>&1 &
+    pid=$!
+    others="$others $pid"
+}
+half=$(($(wc -c <"$T/whole") / 2))
+: >"$whole"
+writer sh -c 'exec >>"$2"; head -c "$1" "$3"; while :; do sleep 0.05; printf x; done' - "$half" "$whole" "$T/whole"
+grows() { [ "$(wc -c <"$whole")" -gt "$half" ]; }
+wait_for 60 grows || fail "a process writes it"
+refused 5 "model.safetensors"
+reasons | grep -q "$whole.* the file differ in length" || { fail "a file that grows is named, with what is wrong"; reasons; }
+end_part "$pid" || fail "it was written until the end"
+changes=$(v 6)/model.safetensors
+writer sh -c 'while :; do dd if=/dev/urandom of="$1" bs=65536 count=4 seek=4 conv=notrunc; done' - "$changes"
+other() { ! cmp -s "$changes" "$T/before"; }
+cp "$changes" "$T/before"
+wait_for 60 other || fail "a process changes it"
+refused 6 "$changes.* changed while\\|$(dirname "$changes") holds digest .* the trainer published\\|NaN\\|infinit\\|norm"
+end_part "$pid" || fail "it was changed until the end"
 "$R" ctl resume >/dev/null
 wait_for 60 beyond "$now" || fail "the run goes on after all that"
 end_run 32
+
+# ---- a checkpoint that somebody else is still writing when a run is to start ----
+mkdir "$T/growing"
+cp "$T/task/base"/* "$T/growing"
+whole=$T/growing/model.safetensors
+: >"$whole"
+writer sh -c 'exec >>"$2"; head -c "$1" "$3"; while :; do sleep 0.05; printf x; done' - "$half" "$whole" "$T/task/base/model.safetensors"
+wait_for 60 grows || fail "a process writes the checkpoint"
+for flags in "--hf-checkpoint $T/growing" "--hf-checkpoint $T/task/base --load $T/growing"; do
+    # shellcheck disable=SC2086
+    "$R" run --headless --log "$T/no.db" --local-engines 1 $flags --prompt-data "$T/task/train.jsonl" \
+        --label-key label --rm-type digits --num-rollout 2 $small >"$T/no" 2>&1 </dev/null &&
+        fail "$flags: a checkpoint that grows is refused"
+    grep -q "$whole.* the file differ in length" "$T/no" || { fail "$flags: it names the file"; cat "$T/no"; }
+    [ -e "$T/no.db" ] && fail "$flags: nothing is begun"
+done
+end_part "$pid" || fail "it was written until the end"
 
 # ---- an engine that does not see the shared directory ----
 if ! unshare -rm sh -c 'mount -t tmpfs none "$0"' "$T" 2>/dev/null; then
