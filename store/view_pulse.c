@@ -325,9 +325,10 @@ static void open_second(View *view, Pulse *pulse, const Tick *last, int64_t to, 
         pulse->probes.last = last->probe;
     }
     int64_t from = pulse->probes.last;
+    size_t sorted = pulse->fresh_count;
     pulse->probes = (ProbeWalk){.from = from, .to = to, .t_us = t_us};
     acc_probes(&view->db, &pulse->probes, &pulse->now, note_fresh, pulse, &view->fault);
-    if (!goes_on || pulse->probes.last != from) {
+    if (!goes_on || pulse->fresh_count != sorted) { /* also when a damaged page ended the walk */
         sort_fresh(pulse);
     }
     pulse->open = pulse->settled && view_good(view) && view->db.met == met;
