@@ -179,7 +179,7 @@ void plain_alerts(const Screen *screen, Text *out)
         plain_foreign(out, or_dash(row->evidence));
         (void)text_add_c(out, "\n");
     }
-    (void)text_addf(out, "%d alerts\n", (int)s->alerts.count);
+    (void)text_addf(out, "%d alert%s\n", (int)s->alerts.count, s->alerts.count == 1 ? "" : "s");
 }
 
 void plain_commands(const Screen *screen, Text *out)

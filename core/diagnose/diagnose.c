@@ -14,13 +14,15 @@ typedef struct Open {
     int64_t engine, incident, onset_us;
     Severity severity;
     char evidence[DIAG_TEXT];
-    uint64_t seen; /* tick that raised it last */
+    uint64_t seen; /* tick that raised it last, and when that was */
+    int64_t seen_us;
 } Open;
 
 struct Diagnose {
     DiagRules rules;
     int64_t next_incident;
     uint64_t tick;
+    int64_t now_us; /* of it */
     Open *open;
     int open_count, open_capacity;
     int64_t split_since_us; /* engines disagree since; 0: they do not */
@@ -109,6 +111,7 @@ static void raise(Diagnose *d, DiagClass class_id, int64_t engine, Severity firs
     }
     if (open) {
         open->seen = d->tick;
+        open->seen_us = d->now_us;
         if (severity > open->severity) { /* worse; an incident never gets milder on the way */
             open->severity = severity;
             (void)str_format(open->evidence, sizeof open->evidence, "%s", evidence);
@@ -125,7 +128,8 @@ static void raise(Diagnose *d, DiagClass class_id, int64_t engine, Severity firs
     }
     open = &d->open[d->open_count++];
     *open = (Open){.class_id = class_id, .engine = engine, .incident = d->next_incident++,
-                   .onset_us = onset_us, .severity = severity, .seen = d->tick};
+                   .onset_us = onset_us, .severity = severity, .seen = d->tick,
+                   .seen_us = d->now_us};
     (void)str_format(open->evidence, sizeof open->evidence, "%s", evidence);
     tell(d, open, false, 0);
 }
@@ -339,6 +343,7 @@ static void rule_stall(Diagnose *d, const DiagPicture *p)
 void diagnose_tick(Diagnose *d, const DiagPicture *p)
 {
     d->tick++;
+    d->now_us = p->now_us;
     for (int i = 0; i < p->engine_count; i++) {
         rule_dead(d, p, &p->engines[i]);
         rule_lies(d, p, &p->engines[i]);
@@ -350,10 +355,13 @@ void diagnose_tick(Diagnose *d, const DiagPicture *p)
     rule_stall(d, p);
     int kept = 0;
     for (int i = 0; i < d->open_count; i++) {
-        if (d->open[i].seen == d->tick) {
-            d->open[kept++] = d->open[i];
+        const Open *open = &d->open[i];
+        double calm_s = seconds_since(p, open->seen_us);
+        bool flaps = p->phase != PHASE_DONE && calm_s < setting(d, open->class_id, RULE_CLEAR);
+        if (open->seen == d->tick || flaps) {
+            d->open[kept++] = *open;
         } else {
-            tell(d, &d->open[i], false, p->now_us);
+            tell(d, open, false, p->now_us);
         }
     }
     d->open_count = kept;

@@ -22,7 +22,9 @@ DiagRules rules_default(void)
 {
     DiagRules rules;
     for (int c = 0; c < DIAG_CLASS_COUNT; c++) {
-        rules.of[c] = (DiagRule){.severity = SEVERITY_CRIT, .value = {0, NAN, NAN, NAN, NAN}};
+        rules.of[c] = (DiagRule){.severity = SEVERITY_CRIT,
+                                 .value = {[RULE_WORSE] = NAN, [RULE_TIMES] = NAN,
+                                           [RULE_WORSE_TIMES] = NAN, [RULE_RESTARTS] = NAN}};
     }
     rules.of[DIAG_ENGINE_DEAD].value[RULE_RESTARTS] = 3;
     rules.of[DIAG_HEALTH_LIES].value[RULE_WORSE] = 60;
@@ -67,7 +69,8 @@ void rules_words(const DiagRules *rules, DiagClass c, char out[RULE_WORDS])
         return;
     }
     for (int i = 0; i < RULE_SETTING_COUNT; i++) {
-        if (!isnan(rule->value[i])) {
+        bool says = i != RULE_CLEAR || rule->value[i] > 0; /* at once is what one expects */
+        if (!isnan(rule->value[i]) && says) {
             (void)str_format(out + n, RULE_WORDS - n, "%s %s, ", settings[i].word,
                              value_text((RuleSetting)i, rule->value[i], value));
             n = strlen(out);
@@ -254,8 +257,8 @@ static void take_line(Parser *p, Str line)
             return;
         }
     }
-    problem(p, "'%.*s' is no setting of an alert; there are off, severity, hold, worse, times, "
-            "worse-times, restarts", (int)key.n, key.p);
+    problem(p, "'%.*s' is no setting of an alert; there are off, severity, hold, clear, worse, "
+            "times, worse-times, restarts", (int)key.n, key.p);
 }
 
 /* It cannot get worse before it is there. */

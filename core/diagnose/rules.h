@@ -17,6 +17,7 @@
 /* setting, its word in the file, what it says, 1: a duration, 0: a number */
 #define RULE_SETTINGS(X)                                                                          \
     X(RULE_HOLD, "hold", "lasts so long before it is an alert", 1)                                \
+    X(RULE_CLEAR, "clear", "is over only when it was not so for this long", 1)                    \
     X(RULE_WORSE, "worse", "gets as bad as `severity` after so long", 1)                          \
     X(RULE_TIMES, "times", "this many times the median", 0)                                       \
     X(RULE_WORSE_TIMES, "worse-times", "gets as bad as `severity` at this many medians", 0)       \

@@ -129,11 +129,55 @@ static void test_in_force(void)
     text_free(&problems);
 }
 
+/* It flaps: with `clear` it stays one alert until it was calm for so long; a run's end ends it. */
+static void test_clear(void)
+{
+    DiagRules rules;
+    Text problems;
+    DiagAction action;
+    CHECK_I64(parse(&rules, "[alert HEALTH-LIES]\nclear = 5s\n", &problems), 0);
+    char words[RULE_WORDS];
+    rules_words(&rules, DIAG_HEALTH_LIES, words);
+    CHECK_STR(words, "hold 0s, clear 5s, worse 1m, severity crit");
+    Diagnose *d = diagnose_new(1, &rules);
+    DiagEngine engine = {.engine = 1, .state = ENGINE_STUCK, .state_since_us = 1000 * S,
+                         .admitted = true, .reported_version = -1};
+    DiagPicture p = {.now_us = 1000 * S, .phase = PHASE_INIT, .committed = -1,
+                     .engines = &engine, .engine_count = 1};
+    int told = 0;
+    for (int i = 0; i < 20; i++, p.now_us += S) { /* three seconds so, three not */
+        engine.state = i % 6 < 3 ? ENGINE_STUCK : ENGINE_UP;
+        diagnose_tick(d, &p);
+        while (diagnose_next(d, &action)) {
+            told++;
+        }
+    }
+    CHECK_I64(told, 1);
+    engine.state = ENGINE_UP;
+    int64_t calm_us = 0;
+    for (int i = 0; i < 10 && calm_us == 0; i++, p.now_us += S) {
+        diagnose_tick(d, &p);
+        calm_us = diagnose_next(d, &action) ? action.ended_us : 0;
+    }
+    CHECK_I64(calm_us, 1024 * S); /* last so at 1019 */
+    engine.state = ENGINE_STUCK;
+    diagnose_tick(d, &p);
+    CHECK(diagnose_next(d, &action) && action.ended_us == 0);
+    p.now_us += S;
+    p.phase = PHASE_DONE;
+    p.engine_count = 0;
+    diagnose_tick(d, &p);
+    CHECK(diagnose_next(d, &action) && action.ended_us == p.now_us);
+    diagnose_free(d);
+    text_free(&problems);
+}
+
 int main(void)
 {
     RUN(test_round_trip);
     RUN(test_words);
     RUN(test_mistakes);
     RUN(test_in_force);
+    RUN(test_clear);
     return test_end();
 }

@@ -35,7 +35,8 @@ static void shot(const char *name, int w, int h, bool ascii, bool control, bool 
 
 static void sizes(void)
 {
-    static const int all[][2] = {{80, 24}, {120, 40}, {200, 60}, {60, 16}, {44, 9}, {70, 1}, {30, 1}};
+    static const int all[][2] = {{80, 24}, {120, 40}, {200, 60}, {60, 16},
+                                 {44, 9},  {70, 1},   {30, 1}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         for (int ascii = 0; ascii < 2; ascii++) {
             char name[64];
