@@ -299,7 +299,7 @@ static void same_to_the_cell(void)
     start(&other, &ascii);
     CHECK(settle(&con) && settle(&other));
     int far = 0;
-    for (int y = 0; y < con.vt.h; y++) {
+    for (int y = 0; y < con.vt.h - 2; y++) { /* without the status line: its milliseconds differ */
         for (int x = 0; x < con.vt.w; x++) {
             uint32_t a = con.vt.cells[y][x];
             uint32_t b = other.vt.cells[y][x];
@@ -307,7 +307,7 @@ static void same_to_the_cell(void)
             far += a < 127 && a != b ? 1 : 0; /* where UTF-8 has ASCII, C has the same */
         }
     }
-    CHECK(far < 16); /* the read's milliseconds differ */
+    CHECK(far < 16);
     (void)finish(&other, 0);
     ascii.term = "vt100";
     if (known_terminal("vt100")) {
@@ -417,7 +417,7 @@ static long wakes(pid_t pid)
 static void budgets(void)
 {
     Setup setup = {.term = "xterm-256color", .locale = "C.UTF-8", .w = 200, .h = 50};
-    long seconds[WATCH_S];
+    long frames[WATCH_S];
     pthread_t writer;
     start(&con, &setup); /* before the thread: a fork amid threads may inherit a held lock */
     CHECK(settle(&con));
@@ -428,26 +428,25 @@ static void budgets(void)
     }
     (void)settle(&con);
     long wakes_before = wakes(con.pid);
-    for (int i = 0; i < WATCH_S; i++) {
-        int64_t until = clock_mono_us() + US;
+    int64_t from = clock_mono_us();
+    for (int i = 0; i < WATCH_S; i++) { /* frames: one a second, fewer where it does not get to it */
         long before = con.bytes;
-        for (int64_t now = clock_mono_us(); now < until; now = clock_mono_us()) {
-            (void)take(&con, (int)((until - now) / 1000) + 1);
-        }
-        seconds[i] = con.bytes - before;
+        CHECK(settle(&con));
+        frames[i] = con.bytes - before;
     }
+    long took_s = (long)((clock_mono_us() - from) / US) + 1;
     long woke = wakes(con.pid) - wakes_before;
     for (int i = 0; i < WATCH_S; i++) { /* insertion sort: eight numbers */
-        for (int k = i; k > 0 && seconds[k] < seconds[k - 1]; k--) {
-            long swap = seconds[k];
-            seconds[k] = seconds[k - 1];
-            seconds[k - 1] = swap;
+        for (int k = i; k > 0 && frames[k] < frames[k - 1]; k--) {
+            long swap = frames[k];
+            frames[k] = frames[k - 1];
+            frames[k - 1] = swap;
         }
     }
     printf("bytes a refresh: median %ld, largest %ld; wake-ups a second %.1f\n",
-           seconds[WATCH_S / 2], seconds[WATCH_S - 1], (double)woke / WATCH_S);
-    CHECK(seconds[WATCH_S / 2] > 0 && seconds[WATCH_S / 2] <= BYTES_BUDGET);
-    CHECK(wakes_before < 0 || woke <= 2 * WATCH_S);
+           frames[WATCH_S / 2], frames[WATCH_S - 1], (double)woke / (double)took_s);
+    CHECK(frames[WATCH_S / 2] > 0 && frames[WATCH_S / 2] <= BYTES_BUDGET);
+    CHECK(wakes_before < 0 || woke <= 2 * (took_s > WATCH_S ? took_s : WATCH_S));
     long least = LONG_MAX;
     for (int i = 0; i < 4; i++) { /* a refresh may fall into one of them */
         long before = con.bytes;
