@@ -2,33 +2,18 @@
 # in order when they are interrupted, when their reader has gone, and when nobody reads.
 set -u
 R=${ROLLTOP:?}
-T=$(mktemp -d)
-pids=
-finish() {
-    for pid in $pids; do
-        kill "$pid" 2>/dev/null
-    done
-    rm -rf "$T"
-}
-trap finish EXIT
-XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
-export XDG_STATE_HOME XDG_RUNTIME_DIR
-failed=0
-fail() {
-    echo "FAILED: $*"
-    failed=1
-}
+. "$(dirname "$0")/../lib/script.sh"
 # A log whose run has not ended, so that following it waits.
 "$(dirname "$R")/tests/tui_pty_test" write "$T/run.db" || exit 1
 
 refuses() { # WORDS of the command line
     if [ -c /dev/full ]; then
-        timeout 60 "$R" "$@" >/dev/full 2>"$T/err" </dev/null
+        timeout 120 "$R" "$@" >/dev/full 2>"$T/err" </dev/null
         got=$?
         [ $got -eq 3 ] || fail "rolltop $*: status $got on a full disk"
         grep -q "cannot write\|could not be written" "$T/err" || fail "rolltop $*: $(cat "$T/err")"
     fi
-    timeout 60 "$R" "$@" >&- 2>"$T/err" </dev/null
+    timeout 120 "$R" "$@" >&- 2>"$T/err" </dev/null
     got=$?
     [ $got -eq 3 ] || fail "rolltop $*: status $got with stdout closed"
     grep -q "cannot write\|could not be written" "$T/err" || fail "rolltop $*: $(cat "$T/err")"
@@ -54,10 +39,10 @@ refuses snapshot "$T/run.db" --json
 refuses top --batch "$T/run.db"
 refuses events "$T/run.db"
 
-# ends FILE STATUS WHAT: within 60 s FILE holds the status.
+# ends FILE STATUS WHAT: within two minutes FILE holds the status.
 ends() {
     n=0
-    while [ ! -s "$1" ] && [ $n -lt 600 ]; do
+    while [ ! -s "$1" ] && [ $n -lt 1200 ]; do
         n=$((n + 1))
         sleep 0.1
     done
@@ -67,7 +52,7 @@ ends() {
 # lines FILE COUNT: waits until FILE has that many lines.
 lines() {
     n=0
-    while [ "$(wc -l <"$1")" -lt "$2" ] && [ $n -lt 600 ]; do
+    while [ "$(wc -l <"$1")" -lt "$2" ] && [ $n -lt 1200 ]; do
         n=$((n + 1))
         sleep 0.1
     done
@@ -78,7 +63,7 @@ begin() { # OUT NAME WORDS…
     shift 2
     ("$R" "$@" >"$out" 2>"$T/$name.err" & echo $! >"$T/$name.pid"; wait $!; echo $? >"$T/$name.st") &
     while [ ! -s "$T/$name.pid" ]; do sleep 0.05; done
-    pids="$pids $(cat "$T/$name.pid")"
+    others="$others $(cat "$T/$name.pid")"
 }
 for how in INT TERM HUP; do
     : >"$T/out"
@@ -95,7 +80,7 @@ ends "$T/gone.st" 3 "events --follow without a reader"
 [ -s "$T/gone.err" ] && fail "events --follow without a reader said: $(cat "$T/gone.err")"
 # So does a plain console, whichever of its writes meets the empty pipe.
 for turn in 1 2 3 4 5; do
-    timeout 60 "$R" demo --incident 2>"$T/gone.err" </dev/null | head -n 1 >/dev/null
+    timeout 120 "$R" demo --incident 2>"$T/gone.err" </dev/null | head -n 1 >/dev/null
     [ -s "$T/gone.err" ] && fail "turn $turn, a console without a reader: $(cat "$T/gone.err")"
 done
 # Nobody reads, the pipe is full: an interrupt is heard.
@@ -104,7 +89,7 @@ mkfifo "$T/pipe"
     head -c 1 >"$T/began" # the first byte is out: the rest fills the pipe sooner or later
     exec sleep 600
 ) <"$T/pipe" &
-pids="$pids $!"
+others="$others $!"
 begin "$T/pipe" full top --batch "$T/run.db" --json -d 0.1 --at -60s
 while [ ! -s "$T/began" ]; do sleep 0.1; done
 kill -INT "$(cat "$T/full.pid")"
@@ -113,7 +98,7 @@ ends "$T/full.st" 0 "top --batch into a full pipe, interrupted"
 says() { # STATUS WORDS COMMAND…
     status=$1 words=$2
     shift 2
-    timeout 60 "$R" "$@" >"$T/out" 2>&1 </dev/null
+    timeout 120 "$R" "$@" >"$T/out" 2>&1 </dev/null
     got=$?
     { [ $got -eq "$status" ] && grep -qF -- "$words" "$T/out"; } ||
         fail "rolltop $*: status $got, wanted $status and \"$words\": $(head -n 3 "$T/out")"

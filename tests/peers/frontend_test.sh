@@ -18,18 +18,36 @@ python=$(command -v python3) || skip "no python3 here"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
     skip "the Dynamo frontend needs Python 3.10 or newer"
 R=${ROLLTOP:?}
-. "$ROLLTOP_SOURCE/tests/lib/fleet.sh"
+. "$(dirname "$0")/../lib/fleet.sh"
 D=$T/dynamo
 [ "$ROLLTOP_PEERS_FRONTEND" = 1 ] || D=$ROLLTOP_PEERS_FRONTEND
-port=${ROLLTOP_PEERS_PORT:-18600}
-F=http://127.0.0.1:$port
 if [ ! -f "$D/installed" ]; then
-    "$python" -m venv "$D" >"$T/pip" 2>&1 || skip "no virtual environment: $(tail -1 "$T/pip")"
-    timeout 300 "$D/bin/pip" install -q --no-deps --disable-pip-version-check \
+    timeout 300 "$python" -m venv "$D" >"$T/pip" 2>&1 || skip "no virtual environment: $(tail -1 "$T/pip")"
+    timeout -k 10 300 "$D/bin/pip" install -q --no-deps --disable-pip-version-check --no-input \
+        --retries 1 --timeout 30 \
         -r "$ROLLTOP_SOURCE/tests/peers/dynamo.txt" >"$T/pip" 2>&1 ||
-        skip "the packages of the Dynamo frontend do not install: $(tail -1 "$T/pip")"
+        skip "the packages of the Dynamo frontend do not install within 5 minutes: $(tail -1 "$T/pip")"
     : >"$D/installed"
 fi
+
+# Its ports are fixed before it starts: a row that is free at this moment, below those that the
+# system gives away by itself.
+port=${ROLLTOP_PEERS_PORT:-$("$python" - <<'PY'
+import random, socket
+for _ in range(200):
+    base = random.randrange(18000, 28000, 20)
+    try:
+        for port in [base] + [base + 10 + k for k in range(1, 5)]:
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", port))
+    except OSError:
+        continue
+    print(base)
+    break
+PY
+)}
+[ -n "$port" ] || skip "no row of free ports here"
+F=http://127.0.0.1:$port
 
 mkdir -p "$T/run/kv"
 # Dynamo serves no model without a chat template.

@@ -64,9 +64,10 @@ static inline void start_engine(int i)
     char port[16], name[16];
     (void)snprintf(port, sizeof port, "%d", w.tap.engine_port[i]);
     (void)snprintf(name, sizeof name, "eng-%02d", i);
-    const char *argv[] = {ROLLTOP_BINARY, "engine", "--synthetic", "--port", port, "--name", name,
-                          "--model-path", w.base, "--vocab", w.vocab, "--faults",
-                          "--synthetic-tokens-per-s", "0", "--incremental-streaming-output", NULL};
+    const char *argv[] = {ROLLTOP_BINARY, "engine", "--synthetic", "--host", tap_home(),
+                          "--port", port, "--name", name, "--model-path", w.base, "--vocab",
+                          w.vocab, "--faults", "--synthetic-tokens-per-s", "0",
+                          "--incremental-streaming-output", NULL};
     w.engine[i] = start(argv, name);
 }
 
@@ -75,10 +76,10 @@ static inline void start_frontend(void)
     char port[16], engine[TAP_ENGINES][32];
     (void)snprintf(port, sizeof port, "%d", w.frontend_port);
     for (int i = 0; i < TAP_ENGINES; i++) {
-        (void)snprintf(engine[i], sizeof engine[i], "127.0.0.1:%d", w.tap.port[i]);
+        (void)snprintf(engine[i], sizeof engine[i], "%s:%d", tap_home(), w.tap.port[i]);
     }
-    const char *argv[] = {ROLLTOP_BINARY, "frontend", "--port", port, "--engine", engine[0],
-                          "--engine", engine[1], "--engine", engine[2], NULL};
+    const char *argv[] = {ROLLTOP_BINARY, "frontend", "--host", tap_home(), "--port", port,
+                          "--engine", engine[0], "--engine", engine[1], "--engine", engine[2], NULL};
     w.frontend = start(argv, "frontend");
 }
 
@@ -273,7 +274,7 @@ static inline void begin(bool delta, bool budgets)
         int probe = tap_socket(&w.tap.engine_port[i], true); /* a free port, given back */
         w.tap.listener[i] = tap_socket(&w.tap.port[i], true);
         close(probe);
-        fprintf(file, "127.0.0.1:%d\n", w.tap.port[i]);
+        fprintf(file, "%s:%d\n", tap_home(), w.tap.port[i]);
         start_engine(i);
     }
     (void)fclose(file);
@@ -286,7 +287,7 @@ static inline void begin(bool delta, bool budgets)
     }
     int free_port = tap_socket(&w.frontend_port, true);
     close(free_port);
-    (void)snprintf(w.url, sizeof w.url, "http://127.0.0.1:%d", w.frontend_port);
+    (void)snprintf(w.url, sizeof w.url, "http://%s:%d", tap_home(), w.frontend_port);
     start_frontend();
     start_core(false);
 }
