@@ -1,5 +1,6 @@
 /* State at T costs what is on screen, not what is in the file: SQLite's own count of executed
- * steps for each question, on a log and on one seven times as long, live and in the past. */
+ * steps for each question, on a log and on one seven times as long, live and in the past. And a
+ * picture a second later costs what came in that second. */
 #include "store/view_private.h"
 #include "tests/harness.h"
 #include "tests/store/scene.h"
@@ -153,8 +154,73 @@ static void test_cost_does_not_grow(void)
     }
 }
 
+/* ---- one second after the other ----------------------------------------------------------- */
+
+enum { FLEET = 200, FLEET_SECONDS = 90 };
+
+static void put_second(Store *store, int second)
+{
+    Fault fault = {0};
+    for (int64_t engine = 1; engine <= FLEET; engine++) {
+        scene_probe(store, engine, second + 0.0001 * (double)engine, 100 * second, true);
+    }
+    CHECK_I64(store_wait(store, store_ticket(store), 20000, &fault), ERR_OK);
+}
+
+static int64_t picture(View *view, double t, Arena *arena)
+{
+    HeaderView header;
+    ProbeRow *probes;
+    steps_taken(view);
+    view_hold(view);
+    CHECK(view_header(view, AT(t), arena, &header));
+    CHECK_I64(view_engines(view, AT(t), 28, 10 * INT64_C(1000000), arena).count, FLEET);
+    CHECK_I64(view_policies(view, AT(t), 8, arena).count, 0);
+    CHECK_I64(view_probes(view, 7, AT(t), 40, arena, &probes), 40);
+    view_release(view);
+    arena_reset(arena);
+    return steps_taken(view);
+}
+
+static void test_next_second(void)
+{
+    dir = scene_dir();
+    path = xasprintf("%s/run.db", dir);
+    Store *store = NULL;
+    View *view = NULL;
+    Fault fault = {0};
+    Arena *arena = arena_new(16 << 20);
+    CHECK_I64(store_open(path, NULL, &store, &fault), ERR_OK);
+    scene_run(store);
+    for (int64_t engine = 1; engine <= FLEET; engine++) {
+        EngineFact fact = {.engine = engine, .t_us = AT(0), .name = "eng", .address = "host:1"};
+        EngineStateFact up = {.engine = engine, .t_us = AT(0), .state = ENGINE_UP};
+        store_put_engine(store, &fact);
+        store_put_engine_state(store, &up);
+    }
+    for (int second = 1; second <= FLEET_SECONDS; second++) {
+        put_second(store, second);
+    }
+    CHECK_I64(view_open(path, &view, &fault), ERR_OK);
+    int64_t whole = picture(view, FLEET_SECONDS + 0.5, arena);
+    put_second(store, FLEET_SECONDS + 1);
+    int64_t next = picture(view, FLEET_SECONDS + 1.5, arena);
+    int64_t again = picture(view, FLEET_SECONDS + 1.6, arena);
+    printf("steps: all %lld, a second later %lld, once more %lld\n", (long long)whole,
+           (long long)next, (long long)again);
+    CHECK(next < whole / 5);
+    CHECK(next < FLEET * 80); /* each engine's tick and probe, once */
+    CHECK(again < next / 2);
+    view_close(view);
+    store_close(store);
+    arena_free(arena);
+    free(path);
+    scene_remove(dir);
+}
+
 int main(void)
 {
     RUN(test_cost_does_not_grow);
+    RUN(test_next_second);
     return test_end();
 }

@@ -1,4 +1,5 @@
-/* One engine's probes at any moment: newest first, nothing from after T, bounded. */
+/* One engine's probes at any moment: newest first, nothing from after T, bounded; and while more of
+ * them come. */
 #include "tests/harness.h"
 #include "tests/store/scene.h"
 
@@ -32,6 +33,17 @@ int main(void)
     CHECK_I64(rows[0].t_us, AT(4));
     CHECK_I64(view_probes(view, 9, AT(100), 5, arena, &rows), 0);
     CHECK_I64(view_probes(view, 1, AT(0), 5, arena, &rows), 0);
+    for (int i = 0; i < 30; i++) { /* of an engine that was just asked for in vain */
+        scene_probe(store, 9, 200 + i, 100 * i, true);
+    }
+    CHECK(store_wait(store, store_ticket(store), 10000, &fault) == ERR_OK);
+    CHECK_I64(view_probes(view, 9, AT(300), 5, arena, &rows), 5);
+    CHECK_I64(rows[4].t_us, AT(225));
+    CHECK_I64(view_probes(view, 9, AT(300), 20, arena, &rows), 20);
+    CHECK_I64(rows[19].t_us, AT(210));
+    CHECK_I64(view_probes(view, 9, AT(203), 20, arena, &rows), 4);
+    CHECK_I64(view_probes(view, 1, AT(300), 3, arena, &rows), 3);
+    CHECK_I64(rows[0].t_us, AT(29));
     view_close(view);
     store_close(store);
     arena_free(arena);
