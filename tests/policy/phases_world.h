@@ -79,7 +79,8 @@ static inline void start_frontend(void)
         (void)snprintf(engine[i], sizeof engine[i], "%s:%d", tap_home(), w.tap.port[i]);
     }
     const char *argv[] = {ROLLTOP_BINARY, "frontend", "--host", tap_home(), "--port", port,
-                          "--engine", engine[0], "--engine", engine[1], "--engine", engine[2], NULL};
+                          "--engine", engine[0], "--engine", engine[1], "--engine", engine[2],
+                          NULL};
     w.frontend = start(argv, "frontend");
 }
 

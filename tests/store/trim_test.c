@@ -259,7 +259,8 @@ static void test_age(void)
             CHECK(number(path, "SELECT count(*) FROM attempt") <= 4 * (KEPT_MINUTES + 8));
             CHECK(number(path, "SELECT count(*) FROM attempt_data") <= 4 * (KEPT_MINUTES + 8));
             CHECK(number(path, "SELECT count(*) FROM sample_group") <= KEPT_MINUTES + 8);
-            CHECK(number(path, "SELECT count(*) FROM event WHERE severity = 0") <= KEPT_MINUTES + 8);
+            CHECK(number(path, "SELECT count(*) FROM event WHERE severity = 0") <=
+                  KEPT_MINUTES + 8);
             CHECK(number(path, "SELECT count(*) FROM tick") <= MINUTES + 61 * (KEPT_MINUTES + 8));
             CHECK(number(path, "SELECT count(*) FROM trim WHERE why = 'age'") > 10);
         }

@@ -429,7 +429,7 @@ static void budgets(void)
     (void)settle(&con);
     long wakes_before = wakes(con.pid);
     int64_t from = clock_mono_us();
-    for (int i = 0; i < WATCH_S; i++) { /* frames: one a second, fewer where it does not get to it */
+    for (int i = 0; i < WATCH_S; i++) { /* frames: one a second, or fewer */
         long before = con.bytes;
         CHECK(settle(&con));
         frames[i] = con.bytes - before;
