@@ -48,6 +48,7 @@ static void on_progress(Generation *g, size_t tokens, void *user)
     int64_t engine = engine_of(a, generate_engine(g));
     if (a->moved_us == 0) {
         note_first(d, now - a->started_us);
+        a->first_us = now;
     }
     a->moved_us = now;
     a->tokens = a->kept + (int64_t)tokens;
@@ -128,6 +129,14 @@ static void left_engine(const Attempt *a)
     }
 }
 
+/* Where a frontend of others chose the engine, its tokens may come from one that was not verified. */
+static bool unvouched(const Attempt *a, const GenerateResult *r)
+{
+    const Driver *d = a->job->driver;
+    return r->count > 0 && !driver_routes(d) &&
+           canary_window_covers(&d->roll.window, a->started_us, a->first_us, clock_mono_us());
+}
+
 static void on_done(Generation *g, const GenerateResult *r, void *user)
 {
     (void)g;
@@ -157,6 +166,11 @@ static void on_done(Generation *g, const GenerateResult *r, void *user)
         spans[i] = (SampleSpan){r->spans[i].from, r->spans[i].to, r->spans[i].weight_version};
     }
     end.spans = spans;
+    if (unvouched(a, r)) {
+        end.whole = end.refused = false;
+        end.retry_elsewhere = end.anew = true;
+        end.finish = "made while an engine was being verified";
+    }
     feed_end(a, &end, r->first_token_us);
     free(spans);
 }

@@ -14,6 +14,7 @@
 #include "core/fleet/fleet.h"
 #include "core/fleet/generate.h"
 #include "core/fleet/sources.h"
+#include "core/loop/canary_window.h"
 #include "core/loop/disk_wait.h"
 #include "core/loop/loop_driver.h"
 #include "core/model/tokenizer.h"
@@ -102,6 +103,7 @@ typedef struct Attempt { /* the newest attempt of one sample */
     RolloutJob *job;
     Generation *generation; /* NULL: none in flight */
     int64_t sample, started_us, logged_us, moved_us; /* moved: newest token */
+    int64_t first_us; /* its first token; 0: none yet, or told with the whole reply */
     int64_t tokens; /* of it so far, kept ones too */
     int64_t kept;   /* of them from earlier attempts */
     int attempt, group, engine; /* engine: where the driver sent it; -1: a frontend chooses */
@@ -213,6 +215,7 @@ typedef struct DriverRoll { /* prompts, and the rollouts made of them */
     bool gate_operator, gate_sync;
     int64_t longest_first_us, now_first_us; /* longest waits for a first token: of this rollout and
                                              * the one before it, of this one; 0: none known */
+    CanaryWindow window; /* when engines that were not verified yet may have made tokens */
     bool asks_again; /* what an engine without the policy may hold is asked for again */
     bool holds_back; /* too many engines look bad at once; that was said */
     int64_t many_us; /* … when they did last */

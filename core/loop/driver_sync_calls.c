@@ -317,13 +317,27 @@ static void continue_answered(const EngineAnswer *a, void *user)
 
 /* Our own engine scores while it is paused. Others hold every generation request then, the canary
  * too: their score is taken between a continue and a pause; the gate is closed and the engine has
- * no work, only the canary runs. */
+ * no work, only the canary runs, and what a frontend of others has given to it (canary_window.h).
+ * After a continue that may have acted the pause is sent whatever came of the score. */
 static void score_step(SyncCall *call, EngineCallKind kind);
+
+static void score_over(const EngineAnswer *a, SyncCall *call)
+{
+    canary_window_close(&call->job->d->roll.window, clock_mono_us());
+    engine_answered(a, call);
+}
+
+static void pause_again(const EngineAnswer *a, SyncCall *call)
+{
+    call->scored = xcalloc(1, sizeof *call->scored);
+    *call->scored = *a;
+    score_step(call, ENGINE_PAUSE);
+}
 
 static void score_answered(const EngineAnswer *a, void *user)
 {
     SyncCall *call = user;
-    if (sync_own_engine(call->job->d, call->action.engine)) {
+    if (call->own) {
         engine_answered(a, call);
         return;
     }
@@ -333,22 +347,17 @@ static void score_answered(const EngineAnswer *a, void *user)
         if (a->err != ERR_OK && scored->err == ERR_OK) {
             *scored = *a;
         }
-        engine_answered(scored, call);
+        score_over(scored, call);
         free(scored);
         return;
     }
-    if (!call->continued) {
-        call->continued = true;
-        if (a->err != ERR_OK || call->job->over) {
-            engine_answered(a, call);
-        } else {
-            score_step(call, ENGINE_SCORE);
-        }
-        return;
+    bool continues = !call->continued;
+    call->continued = true;
+    if (continues && a->err == ERR_OK && !call->job->over) {
+        score_step(call, ENGINE_SCORE);
+    } else {
+        pause_again(a, call);
     }
-    call->scored = xcalloc(1, sizeof *call->scored);
-    *call->scored = *a;
-    score_step(call, ENGINE_PAUSE);
 }
 
 static void score_step(SyncCall *call, EngineCallKind kind)
@@ -356,14 +365,18 @@ static void score_step(SyncCall *call, EngineCallKind kind)
     Driver *d = call->job->d;
     EngineCall step = {.kind = kind, .text = kind == ENGINE_PAUSE ? "abort" : NULL,
                        .ids = d->policy.canary, .id_count = d->policy.canary_count,
-                       .vocab = d->model.vocab, .own = sync_own_engine(d, call->action.engine),
+                       .vocab = d->model.vocab, .own = call->own,
                        .timeout_ms = kind == ENGINE_SCORE ? SCORE_MS : 0};
     EngineAnswer failed = {.err = ERR_STATE};
     if (fleet_call(d->fleet, call->action.engine, &step, score_answered, call, &failed.fault) !=
         ERR_OK) {
         EngineAnswer *scored = call->scored;
         call->scored = NULL;
-        engine_answered(&failed, call);
+        if (call->own) {
+            engine_answered(&failed, call);
+        } else {
+            score_over(&failed, call);
+        }
         free(scored);
     }
 }
@@ -371,9 +384,13 @@ static void score_step(SyncCall *call, EngineCallKind kind)
 static void call_score(SyncJob *job, const TxnAction *action)
 {
     SyncCall *call = xcalloc(1, sizeof *call);
-    *call = (SyncCall){.job = job, .action = *action, .sent_us = clock_mono_us()};
+    *call = (SyncCall){.job = job, .action = *action, .sent_us = clock_mono_us(),
+                       .own = sync_own_engine(job->d, action->engine)};
     job->calls++;
-    score_step(call, sync_own_engine(job->d, action->engine) ? ENGINE_SCORE : ENGINE_CONTINUE);
+    if (!call->own) {
+        canary_window_open(&job->d->roll.window, call->sent_us);
+    }
+    score_step(call, call->own ? ENGINE_SCORE : ENGINE_CONTINUE);
 }
 
 static EngineAnswered listener(SyncCall *call)

@@ -25,6 +25,7 @@ typedef struct SyncCall { /* an action whose answer still comes */
     SyncJob *job;
     TxnAction action;
     int64_t sent_us;
+    bool own;             /* SCORE: by an engine of ours */
     bool continued;       /* SCORE: the engine runs for its canary */
     EngineAnswer *scored; /* SCORE: kept while the engine is paused again */
     TxnAction version_asked; /* CHECKSUM: a READ_VERSION that its reply answers too, if its kind
