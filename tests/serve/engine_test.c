@@ -298,16 +298,25 @@ static void aborts(void)
     CHECK_I64(part_stop(&part), 0);
 }
 
+/* Twenty tokens a second until a pause has met what runs, a thousand from then on. */
+static void set_pace(int port, bool slow)
+{
+    CHECK_I64(http_status(port, "POST", "/_fault", slow ? "{\"kind\":\"slow\",\"f\":0.02}"
+                                                        : "{\"kind\":\"clear\"}"), 200);
+}
+
 static void pauses(void)
 {
-    Part part = ENGINE("--synthetic-tokens-per-s", "100");
+    Part part = ENGINE("--synthetic-tokens-per-s", "1000");
     int port = part.ports[0];
+    set_pace(port, true);
     /* in_place: frozen, goes on, two versions in one sample. */
     double made = tokens_made(port);
     int a = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
                       "\"max_new_tokens\":60,\"ignore_eos\":true}}");
     CHECK(more_tokens(port, made + 5));
     CHECK_I64(http_status(port, "POST", "/pause_generation", "{\"mode\":\"in_place\"}"), 200);
+    set_pace(port, false);
     CHECK_I64(http_status(port, "GET", "/health_generate", ""), 200); /* quick while paused */
     CHECK_I64(http_status(port, "POST", "/flush_cache", ""), 400);
     CHECK_I64(http_status(port, "POST", "/update_weight_version", "{\"new_version\":\"2\","
@@ -328,12 +337,14 @@ static void pauses(void)
     cJSON_Delete(json);
     reply_free(&reply);
     /* retract: back to the queue, flush works, output so far stays. */
+    set_pace(port, true);
     made = tokens_made(port);
     a = http_send(port, "POST", "/generate", "", "{\"input_ids\":[5],\"sampling_params\":{"
                   "\"max_new_tokens\":40,\"ignore_eos\":true}}");
     CHECK(more_tokens(port, made + 5));
     CHECK_I64(http_status(port, "POST", "/pause_generation", "{\"mode\":\"retract\"}"), 200);
     CHECK_I64(running(port), 0);
+    set_pace(port, false);
     CHECK_I64(http_status(port, "POST", "/flush_cache", ""), 200);
     CHECK_I64(http_status(port, "POST", "/continue_generation", "{}"), 200);
     reply = http_read(a);
@@ -343,6 +354,7 @@ static void pauses(void)
     cJSON_Delete(json);
     reply_free(&reply);
     /* abort: what runs ends, what comes waits, and can be aborted while it waits. */
+    set_pace(port, true);
     a = http_send(port, "POST", "/generate", "", LONG_BODY("runs", "false"));
     CHECK(comes_to_run(port, 1));
     CHECK_I64(http_status(port, "POST", "/pause_generation", "{}"), 200);
@@ -441,6 +453,7 @@ static void updates(void)
     int a = http_send(port, "POST", "/generate", "", LONG_BODY("x", "false"));
     CHECK(comes_to_run(port, 1));
     CHECK_I64(http_status(port, "POST", "/pause_generation", "{\"mode\":\"in_place\"}"), 200);
+    set_pace(port, false);
     CHECK_I64(http_status(port, "POST", "/update_weights_from_disk", body), 400);
     CHECK_I64(http_status(port, "POST", "/abort_request", "{\"abort_all\":true}"), 200);
     Reply first = http_read(a);
