@@ -2,10 +2,10 @@
  * events a second that go to the same log.
  *   bench_console_load             all of it; up to 2 GB under /tmp for a minute
  *   bench_console_load show LOG    the console alone, for this program itself
- * Writer: flat out, alone and with a console that looks, in turns of a second, one refresh each; the
- * order changes from turn to turn, and the console is stopped while the writer is alone. The ratio
- * is that of neighbours. CPU of a row is that of the whole writing process, so that other load
- * counts less.
+ * Writer: flat out, alone and with a console that looks, in turns of a second, one refresh each;
+ * the order changes from turn to turn, and the console is stopped while the writer is alone. The
+ * ratio is that of neighbours. CPU of a row is that of the whole writing process, so that other
+ * load counts less.
  * htop and btop, where installed, are looked at in the same terminal beside the same writer.
  * Needs Linux: the CPU of each thread comes from /proc. */
 #include "tests/bench/console_world.h"
