@@ -1,5 +1,5 @@
-/* The transactions of the simulated core: carries out what the real machine (txn.h) wants, brings it
- * the answers, and notes what becomes of the engines, as core/loop does. */
+/* The transactions of the simulated core: carries out what the real machine (txn.h) wants, brings
+ * it the answers, and notes what becomes of the engines, as core/loop does. */
 #include "core/policy/sim_core_private.h"
 
 #include "core/base/mem.h"
@@ -62,7 +62,8 @@ static void quarantine(SimWorld *world, Job *job, const TxnAction *action)
     job->out[member_index(job, action->engine)] = true;
     seat->bring = true;
     seat->verified = -1;
-    seat->due_us = world->now_us + (SIM_BRING_AGAIN_US << (seat->failures < 4 ? seat->failures : 4));
+    int64_t wait_us = SIM_BRING_AGAIN_US << (seat->failures < 4 ? seat->failures : 4);
+    seat->due_us = world->now_us + wait_us;
     seat->failures++;
     if (txn_in_doubt(job->txn, action->engine)) {
         seat->doubt_us = world->now_us + TXN_DOUBT_US;

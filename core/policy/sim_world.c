@@ -192,6 +192,7 @@ static bool fits(SimFault fault, SimCall call)
 {
     switch (fault) {
     case FAULT_OTHER_BYTES:
+    case FAULT_PARTIAL:
     case FAULT_VERSION_ONLY:
     case FAULT_WEIGHTS_ONLY: return call == SIM_APPLY;
     case FAULT_NO_FLUSH: return call == SIM_FLUSH;
@@ -252,7 +253,8 @@ void sim_send(SimWorld *world, SimMessage *message)
     int64_t delay = chance(world, 0.02) ? between(world, 100 * MS_US, 2 * SEC_US)
                                         : between(world, 100, 3 * MS_US);
     if (message->fault == FAULT_LATE) {
-        delay = between(world, 20 * SEC_US, 500 * SEC_US);
+        delay = chance(world, 0.5) ? between(world, 20 * SEC_US, 500 * SEC_US)
+                                   : between(world, 58 * SEC_US, 75 * SEC_US); /* as budgets end */
     }
     sim_schedule(world, world->now_us + delay, EVENT_ARRIVES, message);
 }
@@ -331,11 +333,11 @@ static void arrives(SimWorld *world, SimMessage *message)
 static void load(SimWorld *world, SimEngine *engine, const SimMessage *message)
 {
     int64_t right = message->own_copy ? engine->copy : world->truth[message->version];
-    bool other = message->fault == FAULT_OTHER_BYTES;
+    bool other = message->fault == FAULT_OTHER_BYTES || message->fault == FAULT_PARTIAL;
     if (message->fault != FAULT_VERSION_ONLY) {
         engine->weights = other ? -1 - (int64_t)rng_below(&world->rng, 1000000) : right;
     }
-    if (message->fault != FAULT_WEIGHTS_ONLY) {
+    if (message->fault != FAULT_WEIGHTS_ONLY && message->fault != FAULT_PARTIAL) {
         engine->version = message->version;
     }
     SimEntry entry = {.kind = ENTRY_LOADED, .to = message->version, .engine = message->engine,
@@ -399,6 +401,7 @@ static void act(SimWorld *world, SimEngine *engine, SimMessage *message, bool ag
         if (message->ok) {
             load(world, engine, message);
         }
+        message->ok = message->ok && message->fault != FAULT_PARTIAL;
         break;
     case SIM_LOOK:
         message->unsupported = !engine->looks;

@@ -20,6 +20,7 @@ enum { SIM_CANARY = 4, SIM_VERSIONS_MAX = 64, SIM_SPANS_MAX = 4 };
     X(FAULT_OTHER_BYTES, "loads other bytes") X(FAULT_VERSION_ONLY, "only the version moves")     \
     X(FAULT_WEIGHTS_ONLY, "only the weights move") X(FAULT_NO_FLUSH, "refuses to flush")          \
     X(FAULT_VANISH, "vanishes") X(FAULT_NAN, "scores NaN")                                        \
+    X(FAULT_PARTIAL, "loads a part and says no")                                                  \
     X(FAULT_HALF, "applies a delta by half") X(FAULT_ROT, "its copy changes on disk")              \
     X(FAULT_BLIND, "does not see the disk for a time")
 #define SIM_ENTRIES(X)                                                                            \

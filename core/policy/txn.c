@@ -215,6 +215,7 @@ static void answer_member(Txn *txn, Member *member, const TxnAnswer *answer, int
                           answer->detail, now_us);
         } else {
             fail_member(member, "update failed", answer->detail);
+            member->touched = member->touched && !TXN_PLANTED(PLANTED_REFUSED_WHOLE);
         }
         break;
     case TXN_ACT_CLOSE_GATE:
