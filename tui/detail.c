@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { US = 1000000, LABEL = 12 };
+enum { US = 1000000, LABEL = 12, PROBES_LEAST = 12, LINES_LEAST = 10 };
 
 /* Lines are numbered from the top of the page; `scroll` of them are above the window. */
 typedef struct Page {
@@ -207,7 +207,9 @@ void engine_detail_draw(const Draw *d, const Screen *screen, int64_t engine, int
     if (side) { /* the lines say more where there is room for one list only */
         engine_lines(&page, s);
     } else {
-        engine_probes(&page, s, 12);
+        int lines = s->line_count < LINES_LEAST ? (int)s->line_count : LINES_LEAST;
+        int room = body.r.h - page.y - lines - 4; /* titles and gaps of both lists */
+        engine_probes(&page, s, room > PROBES_LEAST ? (size_t)room : PROBES_LEAST);
         page_gap(&page);
         engine_lines(&page, s);
     }

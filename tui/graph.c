@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { DOTS_DOWN = 4, SPARK_LEAST = 8 };
+enum { DOTS_DOWN = 4, SPARK_LEAST = 8, FRESH_US = 1000000 };
 
 /* Dots of a cell by column (left, right) and row (top to bottom). */
 static const unsigned char dots[2][DOTS_DOWN] = {{0x01, 0x02, 0x04, 0x40},
@@ -85,6 +85,9 @@ void graph_spark(const Draw *d, GraphStyle style, int x, int y, const Spark *spa
         for (int k = 0; k < per_cell; k++) {
             int64_t at = spark->count - 1 - (newest - (cell * per_cell + k));
             v[k] = at >= 0 && at < spark->count ? spark->values[at] : NAN;
+            /* Nothing in a bucket that has just begun is no news yet: no dip that is not there. */
+            bool fresh = (spark->t_us - 1) % spark->bucket_us < FRESH_US;
+            v[k] = at == spark->count - 1 && fresh && v[k] <= 0 ? NAN : v[k];
         }
         if (per_cell == 2) {
             spark_pair(d, x + place, y, v, spark->most);

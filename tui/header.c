@@ -166,7 +166,7 @@ static void draw_phase(const Draw *d, int y, const Screen *screen)
         segment_add(&line, 0, role, "%s", word);
         segment_add(&line, 2, ROLE_GRAPH, "[%s]", bar);
         segment_add(&line, 0, passed > 2 * median ? ROLE_WARN : ROLE_TEXT, "%s of ~%s",
-                    format_seconds(passed, a), format_seconds(median, b));
+                    format_took((int64_t)(passed * US), a), format_took((int64_t)(median * US), b));
     } else {
         segment_add(&line, 0, role, "%s", word);
         segment_add(&line, 0, ROLE_TEXT, "%s",
