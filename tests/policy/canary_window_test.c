@@ -1,5 +1,5 @@
 /* Which attempts may have been made by an engine while only its canary should have run. */
-#include "core/loop/canary_window.h"
+#include "core/policy/canary_window.h"
 
 #include "tests/harness.h"
 

@@ -1,4 +1,4 @@
-#include "core/loop/canary_window.h"
+#include "core/policy/canary_window.h"
 
 static const int64_t LATE_US = 2000000; /* of what a frontend passes on */
 

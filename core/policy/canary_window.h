@@ -4,8 +4,8 @@
  * with the version that the engine says. Such an attempt had no token before (the engine was
  * paused), and the pause ends it. Which engine it ran on is not known, so whatever fits is made
  * again. Pure; times of one monotonic clock, microseconds. */
-#ifndef ROLLTOP_LOOP_CANARY_WINDOW_H
-#define ROLLTOP_LOOP_CANARY_WINDOW_H
+#ifndef ROLLTOP_POLICY_CANARY_WINDOW_H
+#define ROLLTOP_POLICY_CANARY_WINDOW_H
 
 #include <stdbool.h>
 #include <stdint.h>
