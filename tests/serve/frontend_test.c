@@ -214,7 +214,7 @@ static bool comes(int fd, const char *wanted)
     bool found = false;
     char bytes[4096];
     text_init(&all, 64 << 20);
-    for (ssize_t got; !found && (got = recv(fd, bytes, sizeof bytes, 0)) > 0;) {
+    for (ssize_t got; !found && (got = rig_recv(fd, bytes, sizeof bytes)) > 0;) {
         text_add(&all, bytes, (size_t)got);
         found = strstr(all.p, wanted) != NULL;
     }
