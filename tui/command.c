@@ -151,7 +151,7 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
     }
     for (int i = 0; i < model->config.command_count; i++) {
         if (str_equal(word, str_from(model->config.commands[i].name))) {
-            return model_shell(model, i);
+            return model_shell(model, i, now_us);
         }
     }
     if (find_verb(word, &verb) && (verb == VERB_STOP || value.n > 0)) {

@@ -126,6 +126,17 @@ static void take_key(Parser *p, Str key, Str value)
     }
 }
 
+static void take_pane(Parser *p, Str value, Pane *out)
+{
+    int at = word_index(value, pane_words, PANE_COUNT);
+    if (at < 0) {
+        problem(p, "'%.*s' is no pane; there are engines, tail, timeline, events, policies, "
+                "learning, commands", (int)value.n, value.p);
+    } else {
+        *out = (Pane)at;
+    }
+}
+
 static void take_sort(Parser *p, NamedView *view, Str value)
 {
     Str rest = value;
@@ -145,13 +156,7 @@ static void take_view(Parser *p, Str key, Str value)
 {
     NamedView *view = &p->config->views[p->config->view_count - 1];
     if (str_equal(key, STR("pane"))) {
-        int at = word_index(value, pane_words, PANE_COUNT);
-        if (at < 0) {
-            problem(p, "'%.*s' is no pane; there are engines, tail, timeline, events, policies, "
-                    "learning, commands", (int)value.n, value.p);
-        } else {
-            view->pane = (Pane)at;
-        }
+        take_pane(p, value, &view->pane);
     } else if (str_equal(key, STR("zoom"))) {
         take_switch(p, key, value, &view->zoom);
     } else if (str_equal(key, STR("filter"))) {
@@ -177,7 +182,16 @@ static void take_command(Parser *p, Str key, Str value)
     if (str_equal(key, STR("run"))) {
         copy(p, key, value, command->run, sizeof command->run);
     } else if (str_equal(key, STR("confirm"))) {
-        take_switch(p, key, value, &command->confirm);
+        static const char *const words[SHELL_ASK_COUNT] = {"yes", "name", "no"};
+        int at = word_index(value, words, SHELL_ASK_COUNT);
+        if (at < 0) {
+            problem(p, "confirm is yes (y runs it), name (its name is typed) or no, not '%.*s'",
+                    (int)value.n, value.p);
+        } else {
+            command->ask = (ShellAsk)at;
+        }
+    } else if (str_equal(key, STR("pane"))) {
+        take_pane(p, value, &command->pane);
     } else if (str_equal(key, STR("key"))) {
         command->key = keymap_key(value.p, value.n);
         if (command->key == TK_NONE) {
@@ -190,7 +204,7 @@ static void take_command(Parser *p, Str key, Str value)
             command->key = TK_NONE;
         }
     } else {
-        problem(p, "'%.*s' is no key of a command; there are run, key, confirm", (int)key.n,
+        problem(p, "'%.*s' is no key of a command; there are run, key, confirm, pane", (int)key.n,
                 key.p);
     }
 }
@@ -215,7 +229,7 @@ static void open_named(Parser *p, Section section, Str name)
                 : section == SECTION_MATCH ? c->matches[*count].pattern
                                            : c->commands[*count].name;
     if (section == SECTION_COMMAND) {
-        c->commands[*count] = (ShellCommand){.confirm = true};
+        c->commands[*count] = (ShellCommand){.pane = PANE_COUNT};
     }
     (void)str_format(out, longest + 1, "%.*s", (int)name.n, name.p);
     (*count)++;

@@ -28,10 +28,13 @@ typedef struct ThemeMatch { /* run or host name by shell pattern */
     char pattern[64], theme[64];
 } ThemeMatch;
 
+typedef enum ShellAsk { SHELL_ASK_Y, SHELL_ASK_NAME, SHELL_ASK_NOT, SHELL_ASK_COUNT } ShellAsk;
+
 typedef struct ShellCommand { /* the user's own: a shell line with ROLLTOP_* in its environment */
     char name[24], run[400];
     int key; /* TK_NONE: only behind ':' */
-    bool confirm;
+    ShellAsk ask; /* y, its name typed, or nothing before it runs */
+    Pane pane;    /* only there; PANE_COUNT: anywhere */
 } ShellCommand;
 
 typedef struct TuiConfig {

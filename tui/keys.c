@@ -437,12 +437,17 @@ unsigned action_run(Model *model, const Snapshot *snap, Action action, int64_t n
     return 0;
 }
 
-unsigned model_shell(Model *model, int index)
+unsigned model_shell(Model *model, int index, int64_t now_us)
 {
+    const ShellCommand *command = &model->config.commands[index];
+    if (command->pane != PANE_COUNT && command->pane != model->focus) {
+        model_say(model, ROLE_INFO, now_us, "%s is for rows of pane %d only", command->name,
+                  (int)command->pane + 1);
+        return MODEL_DRAW;
+    }
     model->shell = index;
-    if (model->config.commands[index].confirm) {
-        model->mode = MODE_SHELL;
-        return MODEL_DRAW | MODEL_FLUSH_INPUT;
+    if (command->ask != SHELL_ASK_NOT) {
+        return typing_start(model, MODE_SHELL, "") | MODEL_FLUSH_INPUT;
     }
     return MODEL_SHELL | MODEL_DRAW;
 }
@@ -508,7 +513,7 @@ unsigned model_key(Model *model, const Snapshot *snap, int key, int64_t now_us)
     }
     for (int i = 0; i < model->config.command_count && key != TK_NONE; i++) {
         if (model->config.commands[i].key == key) {
-            return model_shell(model, i);
+            return model_shell(model, i, now_us);
         }
     }
     Action action =

@@ -387,7 +387,7 @@ unsigned typing_start(Model *model, Mode mode, const char *text);
 unsigned travel_run(Model *model, const Snapshot *snap, Action action, int64_t now_us);
 unsigned travel_freeze(Model *model, int64_t now_us);
 /* keys.c */
-unsigned model_shell(Model *model, int index);
+unsigned model_shell(Model *model, int index, int64_t now_us);
 unsigned model_view(Model *model, const Snapshot *snap, int view, int64_t now_us);
 unsigned action_run(Model *model, const Snapshot *snap, Action action, int64_t now_us);
 /* time.c: what '@' understands. False: nothing sensible. */

@@ -187,8 +187,11 @@ static void status_draw(const Draw *d, const Screen *screen)
         return;
     case MODE_SHELL: {
         const ShellCommand *command = &screen->m->config.commands[screen->m->shell];
-        (void)str_format(text, sizeof text, "run %s?  y does it, any other key cancels   %s",
-                         command->name, command->run);
+        bool typed = command->ask == SHELL_ASK_NAME;
+        (void)str_format(text, sizeof text, "run %s?  %s%s%s   %s", command->name,
+                         typed ? "type its name, anything else cancels: "
+                               : "y does it, any other key cancels",
+                         typed ? screen->m->input.text : "", typed ? "_" : "", command->run);
         draw_text(d, 0, 0, ROLE_CONFIRM, text);
         return;
     }

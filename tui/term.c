@@ -2,6 +2,7 @@
 
 #include "core/base/mem.h"
 #include "tui/keymap.h"
+#include "tui/term_out.h"
 
 #include <curses.h>
 #include <errno.h>
@@ -23,6 +24,7 @@ enum { RESTORE_MAX = 256, COPY_MAX = 75000, ESC_DELAY_MS = 25 };
 
 struct Term {
     SCREEN *screen;
+    TermOut *out;
     Surface *last; /* what the terminal shows; NULL: unknown */
     Cell *cells;
     int w, h;
@@ -136,7 +138,7 @@ bool term_utf8(void)
 
 /* A terminal that says it shows true colour gets its own description with direct colour, where
  * terminfo has one: xterm-direct for xterm-256color. */
-static SCREEN *open_direct(const char *name)
+static SCREEN *open_direct(const char *name, FILE *out)
 {
     const char *depth = getenv("COLORTERM");
     const char *no_color = getenv("NO_COLOR");
@@ -148,17 +150,17 @@ static SCREEN *open_direct(const char *name)
         return NULL;
     }
     (void)str_format(direct, sizeof direct, "%.*s-direct", (int)(end - name), name);
-    return newterm(direct, stdout, stdin);
+    return newterm(direct, out, stdin);
 }
 
-static SCREEN *open_screen(char *notice, size_t notice_size)
+static SCREEN *open_screen(FILE *out, char *notice, size_t notice_size)
 {
     static const char *const fallbacks[] = {"xterm-256color", "xterm", "vt100"};
     const char *name = getenv("TERM");
-    SCREEN *screen = name && name[0] ? open_direct(name) : NULL;
-    screen = !screen && name && name[0] ? newterm(NULL, stdout, stdin) : screen;
+    SCREEN *screen = name && name[0] ? open_direct(name, out) : NULL;
+    screen = !screen && name && name[0] ? newterm(NULL, out, stdin) : screen;
     for (size_t i = 0; !screen && i < sizeof fallbacks / sizeof fallbacks[0]; i++) {
-        screen = newterm(fallbacks[i], stdout, stdin);
+        screen = newterm(fallbacks[i], out, stdin);
         if (screen && notice) {
             (void)str_format(notice, notice_size, "TERM=%s is not known here, using %s",
                              name ? name : "(unset)", fallbacks[i]);
@@ -205,13 +207,16 @@ Err term_open(Term **out, bool mouse, char *notice, size_t notice_size, Fault *f
         return err;
     }
     bool utf8 = term_utf8();
-    SCREEN *screen = open_screen(notice, notice_size);
+    TermOut *terminal = term_out_open();
+    SCREEN *screen = open_screen(term_out_file(terminal), notice, notice_size);
     if (!screen) {
+        term_out_close(terminal);
         return fault_set(fault, ERR_UNSUPPORTED, "set TERM to a terminal that terminfo knows",
                          "no terminal description fits TERM=%s", name ? name : "(unset)");
     }
     Term *term = xcalloc(1, sizeof *term);
     term->screen = screen;
+    term->out = terminal;
     term->utf8 = utf8;
     const char *test = getenv("ROLLTOP_TEST");
     term->test = test && strcmp(test, "1") == 0;
@@ -247,6 +252,7 @@ void term_close(Term *term)
         set_handler(soft_signals[i], SIG_DFL);
     }
     delscreen(term->screen);
+    term_out_close(term->out);
     (void)close(signal_pipe[0]);
     (void)close(signal_pipe[1]);
     surface_free(term->last);
@@ -333,6 +339,29 @@ static bool same_row(const Surface *a, const Surface *b, int y)
     return memcmp(left, right, (size_t)surface_w(a) * sizeof *left) == 0;
 }
 
+/* The cells that changed; how many. */
+static int put_cells(Term *term, const Surface *surface, bool fresh)
+{
+    int w = surface_w(surface);
+    int h = surface_h(surface);
+    int changed = 0;
+    for (int y = 0; y < h && y < term->h; y++) {
+        if (!fresh && same_row(surface, term->last, y)) {
+            continue;
+        }
+        for (int x = 0; x < w && x < term->w; x++) {
+            const Cell *cell = surface_cell(surface, x, y);
+            const Cell *next = surface_cell(surface, x + 1, y);
+            const Cell *last = fresh ? NULL : surface_cell(term->last, x, y);
+            if (cell->code != 0 && !(last && memcmp(cell, last, sizeof *cell) == 0)) {
+                put_cell(term, x, y, cell, next && next->code == 0 ? 2 : 1);
+                changed++;
+            }
+        }
+    }
+    return changed;
+}
+
 void term_paint(Term *term, const Surface *surface)
 {
     int w = surface_w(surface);
@@ -345,23 +374,16 @@ void term_paint(Term *term, const Surface *surface)
         term->last = surface_new(w, h, surface_ascii(surface));
         (void)erase();
     }
-    for (int y = 0; y < h && y < term->h; y++) {
-        if (!fresh && same_row(surface, term->last, y)) {
-            continue;
-        }
-        for (int x = 0; x < w && x < term->w; x++) {
-            const Cell *cell = surface_cell(surface, x, y);
-            const Cell *next = surface_cell(surface, x + 1, y);
-            const Cell *last = fresh ? NULL : surface_cell(term->last, x, y);
-            if (cell->code != 0 && !(last && memcmp(cell, last, sizeof *cell) == 0)) {
-                put_cell(term, x, y, cell, next && next->code == 0 ? 2 : 1);
-            }
-        }
-    }
+    int changed = put_cells(term, surface, fresh);
     surface_copy(term->last, surface);
     surface_cursor_get(surface, &cursor_x, &cursor_y);
     (void)move(cursor_y < term->h ? cursor_y : 0, cursor_x < term->w ? cursor_x : 0);
+    /* A large one may be cut short by a key, which counts on a slow link. */
+    bool whole = !fresh && changed <= w * h / 8 && term_out_hold(term->out);
     (void)refresh();
+    if (whole) {
+        term_out_send(term->out);
+    }
 }
 
 int term_input_fd(const Term *term)

@@ -100,12 +100,23 @@ static unsigned search_key(Model *model, const Snapshot *snap, int key)
 
 static unsigned shell_key(Model *model, int key, int64_t now_us)
 {
-    model->mode = MODE_NORMAL;
-    if (key == 'y') {
+    const ShellCommand *command = &model->config.commands[model->shell];
+    bool typed = command->ask == SHELL_ASK_NAME;
+    size_t n = strlen(command->name);
+    if (typed && input_key(&model->input, key) &&
+        strncmp(command->name, model->input.text, model->input.n) == 0 && model->input.n <= n) {
+        if (model->input.n < n) {
+            return MODEL_DRAW;
+        }
+        model->mode = MODE_NORMAL;
         return MODEL_SHELL | MODEL_DRAW;
     }
-    model_say(model, ROLE_INFO, now_us, "%s was not run: only y does it",
-              model->config.commands[model->shell].name);
+    model->mode = MODE_NORMAL;
+    if (!typed && key == 'y') {
+        return MODEL_SHELL | MODEL_DRAW;
+    }
+    model_say(model, ROLE_INFO, now_us, typed ? "%s was not run: only its name does it"
+                                              : "%s was not run: only y does it", command->name);
     return MODEL_DRAW;
 }
 

@@ -317,6 +317,7 @@ static const char settings[] =
     "[view worst]\ngroup = state\nsort = kv\n"
     "[match prod-*]\ntheme = ember\n"
     "[command shell]\nkey = F8\nrun = ssh $ROLLTOP_ADDRESS\n"
+    "[command drain]\nkey = F9\nrun = kubectl drain\nconfirm = name\npane = engines\n"
     "[command taken]\nkey = q\nrun = true\n[what]\n";
 
 static void configures(void)
@@ -363,6 +364,17 @@ static void configures(void)
     unsigned flags = model_key(model, &s, TK_F8, now);
     CHECK(model->mode == MODE_SHELL && !(flags & MODEL_SHELL));
     CHECK(press(model, "y") & MODEL_SHELL);
+    flags = model_key(model, &s, TK_F1 + 8, now); /* F9: in its pane, and by its name only */
+    CHECK(model->mode == MODE_NORMAL && strstr(model->message, "pane 1 only") != NULL);
+    (void)press(model, "1");
+    flags = model_key(model, &s, TK_F1 + 8, now);
+    CHECK(model->mode == MODE_SHELL && !(flags & MODEL_SHELL));
+    CHECK(!(press(model, "y") & MODEL_SHELL));
+    CHECK_I64(model->mode, MODE_NORMAL);
+    (void)model_key(model, &s, TK_F1 + 8, now);
+    CHECK(!(press(model, "drai") & MODEL_SHELL));
+    CHECK(press(model, "n") & MODEL_SHELL);
+    (void)press(model, "2");
     CHECK_I64(press(model, ":shell\n\n") & MODEL_SHELL, 0);
     model_free(model);
 }

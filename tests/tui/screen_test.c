@@ -146,12 +146,18 @@ static void own_command(void)
     Model *model = fixture_model(true, false);
     Surface *surface = surface_new(80, 24, false);
     model->config.commands[0] = (ShellCommand){.name = "shell", .run = "ssh $ROLLTOP_ADDRESS",
-                                               .key = TK_F8, .confirm = true};
+                                               .key = TK_F8, .pane = PANE_COUNT};
     model->config.command_count = 1;
     (void)model_observe(model, &s, FIXTURE_T);
     (void)model_key(model, &s, TK_F8, FIXTURE_T);
     screen_draw(model, &s, FIXTURE_T, surface);
     golden_compare("shell-80x24", surface);
+    model->config.commands[0].ask = SHELL_ASK_NAME;
+    (void)model_key(model, &s, TK_ESC, FIXTURE_T);
+    (void)model_key(model, &s, TK_F8, FIXTURE_T);
+    (void)keys(model, &s, "she");
+    screen_draw(model, &s, FIXTURE_T, surface);
+    golden_compare("shell-name-80x24", surface);
     surface_free(surface);
     model_free(model);
 }
