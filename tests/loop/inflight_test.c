@@ -218,6 +218,9 @@ static void start_engine(int i)
             ports[i] = atoi(text_c(&text) + at + strlen("listening on http://127.0.0.1:"));
             break;
         }
+        if (waitpid(others[i], NULL, WNOHANG) == others[i]) { /* somebody has its port for now */
+            others[i] = spawn(words, out);
+        }
         clock_sleep_us(20000);
     }
     CHECK(ports[i] > 0);
