@@ -104,8 +104,8 @@ void recent_free(Recent *recent)
     free(recent);
 }
 
-/* Rows of the owner with numbers in (from, to], newest first, at most `limit`; put before item `at`.
- * How many. */
+/* Rows of the owner with numbers in (from, to], newest first, at most `limit`: put before item
+ * `at`. How many. */
 static size_t insert_rows(View *view, const Kind *kind, Window *window, size_t at, int64_t from,
                           int64_t to, size_t limit)
 {
