@@ -5,8 +5,7 @@
  *
  * Unlike slime's applier, this one never changes a byte before the checksum of the result is
  * proved: a delta against another base is refused and the base stays as it was.
- * Speeds: 1 % of the elements changed encodes at memory speed (no byte of the rest is looked at
- * more than once); see tests/bench/delta.c. */
+ * Speeds against zstd -1: tests/bench/delta.c. */
 #ifndef ROLLTOP_POLICY_DELTA_H
 #define ROLLTOP_POLICY_DELTA_H
 
