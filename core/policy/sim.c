@@ -37,6 +37,10 @@ static void world_init(SimWorld *world, const SimConfig *config, SimReport *repo
     bool sick = rng_below(&world->rng, 2) == 0;
     world->sick = sick ? (int)rng_below(&world->rng, (uint64_t)world->count) : -1;
     world->inflight = (SimInflight)rng_below(&world->rng, 3);
+    world->foreign = rng_below(&world->rng, 3) == 0;
+    for (int i = 0; i < world->count && world->foreign; i++) {
+        world->engines[i].opens = rng_below(&world->rng, 4) != 0;
+    }
     world->check = sim_check_new();
     world->samples = sim_samples_new();
     world->core = sim_core_new(world);

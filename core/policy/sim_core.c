@@ -189,6 +189,9 @@ static bool fencing(const SimCore *core)
 void sim_core_tick(SimWorld *world)
 {
     SimCore *core = world->core;
+    for (int i = 0; i < world->count && world->now_us >= core->window_due_us; i++) {
+        sim_scored(world, i);
+    }
     probe(world);
     tick_job(world, &core->main);
     for (int i = 0; i < SIM_FENCES; i++) {

@@ -3,6 +3,7 @@
 #ifndef ROLLTOP_POLICY_SIM_CORE_PRIVATE_H
 #define ROLLTOP_POLICY_SIM_CORE_PRIVATE_H
 
+#include "core/policy/canary_window.h"
 #include "core/policy/sim_world.h"
 #include "core/policy/txn.h"
 
@@ -34,6 +35,9 @@ struct SimCore {
     int64_t committed, next_txn, next_version, start_us, update_us;
     int64_t published; /* the newest version that this life of the core published */
     int begun; /* updates of the episode, over all lives */
+    CanaryWindow window;
+    bool scoring[SIM_ENGINES_MAX]; /* its canary may be running, and what it was given with it */
+    int64_t window_due_us;         /* all of them have been given up by then */
     bool gate_open, settle, pumping;
 };
 
@@ -46,6 +50,7 @@ void sim_job_lost(SimWorld *world, Job *job, int engine, int64_t incarnation); /
 void sim_job_synced(SimWorld *world, Job *job); /* its decision may be durable now */
 bool sim_member_now(const SimWorld *world, int engine); /* could take part in a transaction */
 bool sim_left_out(const SimWorld *world, int engine);   /* … but others go on without it */
+void sim_scored(SimWorld *world, int engine); /* its canary runs no more */
 void sim_seat_out(SimWorld *world, int engine);         /* it gets no generation any more */
 
 #endif

@@ -3,11 +3,13 @@
 #include "core/policy/sim_core_private.h"
 
 #include "core/base/mem.h"
+#include "core/policy/txn_planted.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { FAILURES_MAX = 2, FULL_EVERY = 4 };
+static const int64_t SCORE_MOST_US = 90000000; /* continue, score, pause, each to its bound */
 
 void sim_job_free(Job *job)
 {
@@ -135,6 +137,13 @@ static void send_call(SimWorld *world, const Job *job, const TxnAction *action)
     if (action->kind == TXN_ACT_PULL) { /* from now on its copy may be anything */
         world->core->seats[action->engine].follows = -1;
     }
+    SimCore *core = world->core;
+    bool opens = world->engines[action->engine].opens && !core->scoring[action->engine];
+    if (action->kind == TXN_ACT_SCORE && opens) {
+        core->scoring[action->engine] = true;
+        core->window_due_us = world->now_us + SCORE_MOST_US;
+        canary_window_open(&core->window, world->now_us);
+    }
     static const SimCall calls[] = {
         [TXN_ACT_PAUSE] = SIM_PAUSE, [TXN_ACT_FLUSH] = SIM_FLUSH, [TXN_ACT_APPLY] = SIM_APPLY,
         [TXN_ACT_READ_VERSION] = SIM_VERSION, [TXN_ACT_CHECKSUM] = SIM_CHECKSUM,
@@ -237,8 +246,27 @@ static TxnActionKind action_of(SimCall call)
     return TXN_ACT_END;
 }
 
+void sim_scored(SimWorld *world, int engine)
+{
+    SimCore *core = world->core;
+    if (core->scoring[engine]) {
+        core->scoring[engine] = false;
+        canary_window_close(&core->window, world->now_us);
+    }
+}
+
+bool sim_core_unvouched(const SimWorld *world, const SimMessage *message)
+{
+    return world->foreign && message->span_count > 0 && !TXN_PLANTED(PLANTED_UNVOUCHED) &&
+           canary_window_covers(&world->core->window, message->sent_us, message->first_us,
+                                world->now_us);
+}
+
 void sim_core_answer(SimWorld *world, const SimMessage *message)
 {
+    if (message->call == SIM_SCORE) {
+        sim_scored(world, message->engine);
+    }
     if (message->call == SIM_GENERATE) {
         sim_samples_answer(world, message);
         return;

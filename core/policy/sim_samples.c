@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAITING_MAX = 32, STARTS_A_TICK = 2, TOKENS_MAX = 5 };
+enum { WAITING_MAX = 32, STARTS_A_TICK = 2, TOKENS_MAX = 5, HELD_MAX = 2 };
 static const int64_t TOKEN_LEAST_US = 100000;
 static const int64_t TOKEN_MOST_US = 1500000;
 static const int64_t LOOK_AGAIN_US = 700000;
@@ -70,13 +70,16 @@ static int64_t token_us(SimWorld *world)
            (int64_t)rng_below(&world->rng, (uint64_t)(TOKEN_MOST_US - TOKEN_LEAST_US));
 }
 
-/* A request comes: while the engine is paused it is not taken. */
+/* A request comes: while the engine is paused it is not taken, or held for a frontend of others. */
 void sim_engine_begin(SimWorld *world, SimMessage *message)
 {
     SimEngine *engine = &world->engines[message->engine];
     message->aborts = engine->aborts;
     message->flushes = engine->flushes - 1; /* nothing is computed yet */
-    if (engine->paused) {
+    message->windows = engine->windows;
+    message->held = engine->paused && world->foreign && engine->held < HELD_MAX;
+    engine->held += message->held;
+    if (engine->paused && !message->held) {
         message->ok = false;
         sim_schedule(world, world->now_us + TOKEN_LEAST_US, EVENT_ANSWERS, message);
     } else {
@@ -84,14 +87,45 @@ void sim_engine_begin(SimWorld *world, SimMessage *message)
     }
 }
 
+/* It waits behind a pause, which cannot abort it. A canary lets it through for a moment, and the
+ * pause that follows ends it. True: that is all for now. */
+static bool held_back(SimWorld *world, SimEngine *engine, SimMessage *message)
+{
+    bool stays = message->windows == engine->windows && engine->paused;
+    engine->held -= !stays;
+    if (message->windows != engine->windows) {
+        message->first_us = message->first_us > 0 ? message->first_us : engine->window_us;
+        int tokens = 1 + (int)rng_below(&world->rng, (uint64_t)message->left);
+        while (tokens-- > 0) {
+            add_token(message, engine->window_weights, engine->window_version);
+        }
+        message->ok = message->left == 0;
+        message->unknown = !message->ok && rng_below(&world->rng, 2) == 0; /* cut by its frontend */
+        sim_schedule(world, world->now_us + TOKEN_LEAST_US, EVENT_ANSWERS, message);
+        return true;
+    }
+    if (stays) {
+        sim_schedule(world, world->now_us + LOOK_AGAIN_US, EVENT_ACTS, message);
+        return true;
+    }
+    message->held = false;
+    message->aborts = engine->aborts;
+    message->flushes = engine->flushes - 1;
+    return false;
+}
+
 /* The next token is due, or its process has ended, or a pause has aborted it. */
 void sim_engine_token(SimWorld *world, SimMessage *message)
 {
     SimEngine *engine = &world->engines[message->engine];
     if (message->life != world->life) {
+        engine->held -= message->held && engine->incarnation == message->process;
         return; /* nobody listens; the connection's end has ended it */
     }
     bool lost = !engine->alive || engine->incarnation != message->process;
+    if (!lost && message->held && held_back(world, engine, message)) {
+        return;
+    }
     bool aborted = !lost && message->aborts != engine->aborts;
     message->ok = false;
     message->unknown = lost;
@@ -108,6 +142,7 @@ void sim_engine_token(SimWorld *world, SimMessage *message)
         engine->cache = message->kv;
         message->flushes = engine->flushes;
     }
+    message->first_us = message->first_us > 0 ? message->first_us : world->now_us;
     add_token(message, message->kv, engine->version);
     message->ok = message->left == 0;
     sim_schedule(world, world->now_us + (message->ok ? TOKEN_LEAST_US : token_us(world)),
@@ -157,9 +192,11 @@ void sim_samples_answer(SimWorld *world, const SimMessage *message)
 {
     SimSamples *samples = world->samples;
     bool past_update = world->inflight != SIM_INFLIGHT_ABORT;
-    bool serves = sim_core_serves(world, message->engine) == message->incarnation;
+    bool serves = world->foreign || /* then nobody says who made it */
+                  sim_core_serves(world, message->engine) == message->incarnation;
+    bool vouched = !sim_core_unvouched(world, message);
     if (message->ok) {
-        bool fits = serves && allowed(world, message, past_update);
+        bool fits = serves && vouched && allowed(world, message, past_update);
         world->report->samples += fits;
         world->report->refused += !fits;
         if (fits) {
@@ -169,7 +206,7 @@ void sim_samples_answer(SimWorld *world, const SimMessage *message)
     }
     /* Aborted ones go on only where the setting says so, cut ones under the same policy always. */
     bool goes_on = message->span_count > 0 && samples->count < WAITING_MAX &&
-                   (past_update || message->unknown);
+                   (past_update || message->unknown) && vouched;
     if (goes_on) {
         samples->waiting[samples->count++] = *message;
     }
@@ -178,8 +215,9 @@ void sim_samples_answer(SimWorld *world, const SimMessage *message)
 static bool send(SimWorld *world, SimMessage *message)
 {
     int engine = (int)rng_below(&world->rng, (uint64_t)world->count);
-    int64_t incarnation = sim_core_serves(world, engine);
-    if (incarnation == 0) {
+    int64_t incarnation = world->foreign ? world->engines[engine].incarnation
+                                         : sim_core_serves(world, engine);
+    if (incarnation == 0 || !world->engines[engine].alive) {
         return false;
     }
     message->call = SIM_GENERATE;

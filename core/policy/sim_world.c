@@ -4,7 +4,8 @@
  * arrive; a call takes up to 2 s to arrive, at whichever process has the address then, or
  * (FAULT_LATE) up to 500 s through a proxy while the core that sent it and the process it was for
  * both live; what a dead core sent arrives within 5 s or never; the disk keeps what was synced and
- * any prefix of the rest. */
+ * any prefix of the rest; an engine that makes what it was given while its canary runs does not do
+ * so long after that was given up. */
 #include "core/policy/sim_world.h"
 
 #include "core/base/mem.h"
@@ -224,7 +225,8 @@ static SimFault draw_fault(SimWorld *world, SimCall call, int engine)
         return FAULT_NONE;
     }
     SimFault fault = FAULT_NONE;
-    while (!fits(fault, call)) {
+    bool opens = call == SIM_SCORE && world->engines[engine].opens;
+    while (!fits(fault, call) || (opens && (fault == FAULT_LATE || fault == FAULT_SLOW))) {
         fault = (SimFault)rng_below(&world->rng, FAULT_COUNT);
     }
     world->report->faults++;
@@ -253,8 +255,9 @@ void sim_send(SimWorld *world, SimMessage *message)
     int64_t delay = chance(world, 0.02) ? between(world, 100 * MS_US, 2 * SEC_US)
                                         : between(world, 100, 3 * MS_US);
     if (message->fault == FAULT_LATE) {
-        delay = chance(world, 0.5) ? between(world, 20 * SEC_US, 500 * SEC_US)
-                                   : between(world, 58 * SEC_US, 75 * SEC_US); /* as budgets end */
+        bool budget = message->call == SIM_SCORE || chance(world, 0.5); /* just as that ends */
+        delay = budget ? between(world, 58 * SEC_US, 75 * SEC_US)
+                       : between(world, 20 * SEC_US, 500 * SEC_US);
     }
     sim_schedule(world, world->now_us + delay, EVENT_ARRIVES, message);
 }
@@ -277,7 +280,7 @@ static void come_back(SimWorld *world, int index)
     *engine = (SimEngine){.incarnation = engine->incarnation + 1, .alive = true, .cache = -1,
                           .has_checksum = engine->has_checksum, .pulls = engine->pulls,
                           .looks = engine->looks, .blind_us = engine->blind_us,
-                          .keeps = engine->keeps,
+                          .keeps = engine->keeps, .opens = engine->opens,
                           .proves = engine->proves, .copy = engine->copy,
                           .copy_version = engine->copy_version};
 }
@@ -319,7 +322,7 @@ static void arrives(SimWorld *world, SimMessage *message)
     }
     int64_t start = world->now_us;
     bool beside = message->call == SIM_VERSION || message->call == SIM_PULL ||
-                  message->call == SIM_LOOK;
+                  message->call == SIM_LOOK || (message->call == SIM_SCORE && engine->opens);
     if (!beside) {
         start = engine->busy_us > start ? engine->busy_us : start;
         engine->busy_us = start + duration(world, message);
@@ -417,6 +420,10 @@ static void act(SimWorld *world, SimEngine *engine, SimMessage *message, bool ag
         break;
     case SIM_SCORE: /* as SGLang: its keys and values stay in the cache, over later loads too */
         engine->cache = engine->cache >= 0 ? engine->cache : engine->weights;
+        engine->windows += engine->opens;
+        engine->window_us = world->now_us;
+        engine->window_weights = engine->weights;
+        engine->window_version = engine->version;
         for (int i = 0; i < SIM_CANARY; i++) {
             message->scores[i] = message->fault == FAULT_NAN ? NAN
                                                              : sim_canary(engine->weights, i);

@@ -52,6 +52,10 @@ typedef struct SimEngine {
     int64_t busy_us, return_us;
     int refusals;    /* flushes that it will refuse yet */
     bool alive, paused, has_checksum;
+    bool opens;      /* as SGLang: makes what it was given while its canary runs … */
+    int held;        /* that wait behind its pause */
+    int windows;     /* … counted, */
+    int64_t window_us, window_weights, window_version; /* and by what it did so last */
     bool keeps;      /* a pause can keep its requests … */
     int aborts, flushes; /* … else it ends them; counted, both, for those under way */
     bool looks;      /* can say whether it sees an artifact … */
@@ -80,6 +84,9 @@ typedef struct SimMessage { /* a call to an engine, and its answer */
     bool keep;                          /* PAUSE: requests are to be kept */
     int left, span_count, aborts, flushes; /* GENERATE: tokens yet to make; when it began */
     int64_t kv;                         /* weights behind its keys and values */
+    bool held;                          /* given to a paused engine, by a frontend of others */
+    int windows;                        /* of it that have passed */
+    int64_t first_us;                   /* of its first token; 0 none yet */
     SimSpan spans[SIM_SPANS_MAX];
 } SimMessage;
 
@@ -127,6 +134,7 @@ typedef struct SimWorld {
     bool bad[SIM_VERSIONS_MAX];      /* its artifact is broken */
     int64_t publications;
     int64_t life;    /* of the core; messages of another life are dead */
+    bool foreign; /* a frontend that knows nothing of the core chooses the engines */
     bool core_alive, quiet, dying; /* quiet: no faults any more */
     int sick; /* an engine that faults cluster on; -1 none */
     double fault_chance;
@@ -157,6 +165,8 @@ void sim_core_local(SimWorld *world, const SimMessage *message);
 void sim_core_synced(SimWorld *world);
 void sim_core_tick(SimWorld *world);
 int64_t sim_core_serves(const SimWorld *world, int engine); /* its process, if admitted; else 0 */
+/* It may have been made beside the canary of an engine that was not verified yet. */
+bool sim_core_unvouched(const SimWorld *world, const SimMessage *message);
 bool sim_core_done(const SimWorld *world);    /* all updates have been tried */
 bool sim_core_settled(const SimWorld *world); /* … and everybody serves */
 

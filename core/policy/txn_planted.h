@@ -30,6 +30,7 @@
     X(PLANTED_RESTAMPED, "stamps the tokens that it goes on from with the policy that goes on")   \
     X(PLANTED_KEPT_CACHE, "keeps requests and does not flush what they were computed from")       \
     X(PLANTED_SCORED_CACHE, "loads again over what the canary left in the cache")                 \
+    X(PLANTED_UNVOUCHED, "takes what an engine made beside its canary")                            \
     X(PLANTED_REFUSED_WHOLE, "takes an engine that refused a load for untouched")                 \
     X(PLANTED_SCORE_LATE, "takes a canary that ran late for harmless")                            \
     X(PLANTED_STALE, "takes tokens of policies that the batch does not allow")

@@ -137,7 +137,7 @@ fill() { # KILOBYTES that stay
 quiet
 fill 1024
 again
-is_held "the trainer's state" "No space left on device"
+is_held "the \\(policy\\|trainer's state\\)" "No space left on device" # what comes next
 "$R" ctl stop --run disk >/dev/null
 wait_for 60 ended || { fail "stop works while it is held"; status; }
 wait $core || { fail "stopped well"; tail -5 "$T/out"; }
