@@ -392,6 +392,29 @@ static int64_t with_reason(const char *words)
     return n;
 }
 
+/* A busy engine is killed, again and again until some stream of it has gone on from its tokens: they
+ * may all have ended between the look at it and the kill. */
+static Now kill_in_flight(Now state)
+{
+    for (int i = 0; i < 20; i++) {
+        int victim = busy_engine(&state);
+        CHECK(victim >= 0 && kill(state.pids[victim], SIGKILL) == 0);
+        if (others[0] > 0) { /* somebody starts it again under the same address */
+            waitpid(others[victim], NULL, 0);
+            start_engine(victim);
+        }
+        state = after_kill(state.pids[victim]);
+        for (int k = 0; k < 50; k++) { /* the log trails what happened */
+            if (with_reason("%tokens, goes on from them") > 0) {
+                return state;
+            }
+            clock_sleep_us(100000);
+        }
+        set_faults(&state, true); /* the new process has none */
+    }
+    return state;
+}
+
 static Judge play(const char *mode, const char *name, bool keeps)
 {
     run_id = name;
@@ -410,13 +433,7 @@ static Judge play(const char *mode, const char *name, bool keeps)
                                          : "select count(*) n from attempt where reason like "
                                            "'abort; %tokens%'"));
     CHECK(ready(1));
-    int victim = busy_engine(&state);
-    CHECK(victim >= 0 && kill(state.pids[victim], SIGKILL) == 0);
-    if (others[0] > 0) { /* somebody starts it again under the same address */
-        waitpid(others[victim], NULL, 0);
-        start_engine(victim);
-    }
-    state = after_kill(state.pids[victim]);
+    state = kill_in_flight(state);
     set_faults(&state, false);
     int64_t steps = count_of("select count(*) n from step where outcome='ok'");
     for (int i = 0; i < WAIT_MS / 100 &&
