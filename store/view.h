@@ -1,9 +1,14 @@
 /* The log's reading side: what console and CLI ask, at any time T. Live is T = now; one code
  * path. A View owns a read-only connection; no transaction outlives a call (view_hold: a frame).
- * Every call is bounded by what it returns, not by the file; what a view remembers of calls before
- * makes the same answer cheaper (view_memory.h). Results are copied into the caller's arena and
- * live until it is reset; strings are NUL-terminated and NOT sanitised (model text is hostile:
- * tui does it at the render boundary). Lists say how many there were in all (`total`).
+ * Every call is bounded by what it returns, not by the file. Results are copied into the caller's
+ * arena and live until it is reset; strings are NUL-terminated and NOT sanitised (model text is
+ * hostile: tui does it at the render boundary). Lists say how many there were in all (`total`).
+ *
+ * A view remembers what earlier calls read, so that a picture a second later costs what came
+ * since; the answer is that of a view just opened, for any T in any order. Kept while the view is
+ * open: who engines were, followed by the rows that are added; the ticks of the seconds that
+ * pictures asked for, some 256 of them; the newest probes and lines of the engine asked for last.
+ * Thrown away when a trim, a clock set back or damage makes them doubtful (view_memory.h).
  *
  * What a trim took (trim.h) is told apart from what never was: `trimmed` in lists, -1 or an
  * unknown Val for numbers; state at a trimmed T is that of the last minute (hour) before it. A

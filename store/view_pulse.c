@@ -3,7 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BEATS_KEPT = 256, KEYS_KEPT = 512 };
+enum { /* what lies around: 256 seconds, of large fleets fewer, so that they take some 12 MB */
+    BEATS_KEPT = 256,
+    BEATS_LEAST = 96,
+    SIGHTS_KEPT = 1 << 19,
+    KEYS_KEPT = 512
+};
 
 typedef struct Beat { /* the counters that one second's tick tells of; none: no tick */
     Sight *items;
@@ -144,6 +149,12 @@ static size_t find_beat(const Pulse *pulse, int64_t second)
     return i;
 }
 
+static size_t beats_kept(const Pulse *pulse)
+{
+    size_t beats = SIGHTS_KEPT / (pulse->sum.count + 1);
+    return beats > BEATS_KEPT ? BEATS_KEPT : beats < BEATS_LEAST ? BEATS_LEAST : beats;
+}
+
 /* An empty beat for a second: in the place of the one that was not asked for the longest. */
 static void start_beat(int64_t second, void *user)
 {
@@ -152,7 +163,7 @@ static void start_beat(int64_t second, void *user)
     for (size_t i = 0; i < pulse->beat_count && at == pulse->beat_count; i++) {
         at = pulse->seconds[i] < 0 && pulse->beats[i].used < pulse->walk ? i : at;
     }
-    if (at == pulse->beat_count && pulse->beat_count >= BEATS_KEPT) {
+    if (at == pulse->beat_count && pulse->beat_count >= beats_kept(pulse)) {
         size_t oldest = 0;
         for (size_t i = 1; i < pulse->beat_count; i++) {
             oldest = pulse->beats[i].used < pulse->beats[oldest].used ? i : oldest;
