@@ -26,7 +26,7 @@ if [ ! -f "$D/installed" ]; then
     timeout -k 10 300 "$D/bin/pip" install -q --no-deps --disable-pip-version-check --no-input \
         --retries 1 --timeout 30 \
         -r "$ROLLTOP_SOURCE/tests/peers/dynamo.txt" >"$T/pip" 2>&1 ||
-        skip "the packages of the Dynamo frontend do not install within 5 minutes: $(tail -1 "$T/pip")"
+        skip "the packages of the Dynamo frontend do not install (5 minutes are tried): $(tail -1 "$T/pip")"
     timeout 120 "$D/bin/python" -c 'import dynamo.frontend, dynamo.mocker' >"$T/pip" 2>&1 ||
         skip "the Dynamo frontend does not run on this machine: $(tail -1 "$T/pip")"
     : >"$D/installed"
