@@ -25,7 +25,8 @@ static long long mebibytes(int64_t bytes)
     return (long long)((bytes + (1 << 20) - 1) >> 20);
 }
 
-/* "the policy is not written: it needs 24 MiB, 1 are free: cannot write …: No space left on …" */
+/* "the policy is not written: No space left on device (it needs 24 MiB, 1 are free): cannot write
+ * FILE": the file comes last, since long names are cut in an alert. */
 static void describe(const Driver *d, DiskWrite what, const Fault *fault, char *out, size_t size)
 {
     int64_t bytes = bytes_of(d, what);
@@ -38,8 +39,14 @@ static void describe(const Driver *d, DiskWrite what, const Fault *fault, char *
         (void)str_format(free_words, sizeof free_words, ", %lld are free",
                          (long long)(room >> 20));
     }
-    (void)str_format(out, size, "%s is not written: it needs %lld MiB%s: %s", words_of(what),
-                     mebibytes(bytes), free_words, fault->sentence);
+    Str sentence = str_from(fault->sentence);
+    size_t colon = 0;
+    bool named = str_rfind(sentence, STR(": "), &colon);
+    Str cause = named ? str_slice(sentence, colon + 2, sentence.n) : sentence;
+    Str file = named ? str_slice(sentence, 0, colon) : STR("");
+    (void)str_format(out, size, "%s is not written: %.*s (it needs %lld MiB%s)%s%.*s",
+                     words_of(what), (int)cause.n, cause.p, mebibytes(bytes), free_words,
+                     named ? ": " : "", (int)file.n, file.p);
 }
 
 bool driver_disk_refused(Driver *d, DiskWrite what, const Fault *fault)

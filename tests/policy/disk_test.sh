@@ -46,6 +46,12 @@ quiet() { # nothing is being written while mounts change
 again() { "$R" ctl resume --run disk >"$T/o" 2>&1; }
 read_only() { mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" || fail "$1 read-only"; }
 ended() { ! kill -0 "$core" 2>/dev/null; }
+end_core() { # WORDS: it ends by itself, with its status in $rc
+    wait_for 60 ended || { fail "$1: the run ends"; status; kill -9 "$core"; }
+    wait "$core"
+    rc=$?
+    core=
+}
 run() { # FLAG…
     "$R" run --headless --log "$D" "$@" >"$T/out" 2>&1 </dev/null &
     core=$!
@@ -59,7 +65,7 @@ start() { # FLAG…
 }
 # WHAT WORDS: the run is held for it, and everybody serves what was committed.
 is_held() {
-    wait_for 90 held "$1 is not written: it needs [0-9]* MiB.*$2" ||
+    wait_for 90 held "$1 is not written: $2 (it needs [0-9]* MiB.*): .*/disk/" ||
         { fail "$1, $2: held"; status; tail -5 "$T/out"; }
     now=$(committed)
     wait_for 60 alerts "ended_us is null and evidence like '%$2%'" 1 ||
@@ -85,9 +91,8 @@ D=$T/small/a.db
 run --run-id disk --local-engines 2 --hf-checkpoint "$B/base" --prompt-data "$B/train.jsonl" \
     --label-key label --rm-type digits --rollout-batch-size 4 --rollout-max-response-len 8 \
     --num-rollout 10
-wait_for 60 ended || fail "a disk that is too small: refused"
-wait $core && fail "a disk that is too small: with a status"
-core=
+end_core "a disk that is too small"
+[ $rc -ne 0 ] || fail "a disk that is too small: with a status"
 grep -q "has 20 MiB free; log, policies and trainer state need about [0-9]" "$T/out" ||
     { fail "a disk that is too small: the room it needs"; tail -5 "$T/out"; }
 [ -z "$(ls -A "$T/small")" ] || fail "a disk that is too small: nothing was left there"
@@ -135,13 +140,12 @@ fill() { # KILOBYTES that stay
         2>/dev/null
 }
 quiet
-fill 1024
+fill 3072 # a state needs more
 again
 is_held "the \\(policy\\|trainer's state\\)" "No space left on device" # what comes next
 "$R" ctl stop --run disk >/dev/null
-wait_for 60 ended || { fail "stop works while it is held"; status; }
-wait $core || { fail "stopped well"; tail -5 "$T/out"; }
-core=
+end_core "stop while it is held"
+[ $rc -eq 0 ] || { fail "stopped well"; tail -5 "$T/out"; }
 step=$(one "select max(step) n from step where outcome='ok'")
 "$R" log check "$D" >"$T/o" 2>&1 || { fail "the log is sound"; cat "$T/o"; }
 alerts "ended_us is null" 0 || fail "no alert stays open in a log that has ended"
@@ -165,11 +169,11 @@ serve 2 || fail "the engines serve while the log waits"
 now=$(committed)
 rm "$T/disk/filler"
 wait_for 90 beyond "$now" || { fail "room again: the run goes on"; status; tail -5 "$T/out"; }
-wait $asked || fail "what was asked meanwhile is answered"
+answered() { ! kill -0 $asked 2>/dev/null; }
+wait_for 60 answered || { fail "what was asked meanwhile is answered"; kill -9 $asked; }
+wait $asked || fail "what was asked meanwhile is done"
 "$R" ctl stop --run disk >/dev/null
-wait_for 60 ended || fail "stop"
-wait $core
-core=
+end_core "stop"
 "$R" log check "$D" >"$T/o" 2>&1 || { fail "the log is sound after all that"; cat "$T/o"; }
 
 # ---- not for ever ----
@@ -179,11 +183,9 @@ start --disk-wait 1s
 quiet
 read_only "$P"
 again
-wait_for 60 ended || { fail "--disk-wait ends the run"; status; }
-wait $core
-[ $? -eq 3 ] || fail "status 3"
-core=
-grep -q "end: publish failed: the policy is not written: .*/c.db.d/policies/.*Read-only" "$T/out" ||
+end_core "--disk-wait is over"
+[ $rc -eq 3 ] || fail "status 3"
+grep -q "end: publish failed: the policy is not written: Read-only file system (.*): .*/c.db.d/policies/" "$T/out" ||
     { fail "the end names file and cause"; tail -3 "$T/out"; }
 "$R" log check "$D" >"$T/o" 2>&1 || { fail "the log of that run is sound"; cat "$T/o"; }
 [ $failed -eq 0 ] && echo "disk: ok"
