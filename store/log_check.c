@@ -93,6 +93,10 @@ static const Rule rules[] = {
      " SELECT 'attempt ' || attempt_id || ' has log-probs for another number of tokens'"
      " FROM attempt_data WHERE logprobs IS NOT NULL"
      " AND blob_size(logprobs) IS NOT blob_size(tokens)"},
+    {"changes belong to alerts",
+     "SELECT 'incident_change ' || change_id || ' names incident ' || incident_id ||"
+     " ', which is missing' FROM incident_change c WHERE NOT EXISTS"
+     " (SELECT 1 FROM incident i WHERE i.incident_id = c.incident_id)"},
     {"ticks run with the rows",
      "SELECT 'tick ' || second || ' stands before the one before it' FROM (SELECT second, probe,"
      " progress, metric, child_line, lag(probe) OVER w p, lag(progress) OVER w g,"

@@ -228,6 +228,22 @@ static void test_rules(void)
     gone();
 }
 
+/* Tables that the oldest schema does not have. */
+static void test_rules_of_today(void)
+{
+    fresh();
+    put_run();
+    Words words = check(path);
+    CHECK_I64(words.count, 0);
+    free(words.text);
+    run_sql(path, "INSERT INTO incident_change VALUES (NULL, 999, 1, 1, NULL)");
+    words = check(path);
+    CHECK_I64(words.count, 1);
+    CHECK(strstr(words.text, "changes belong to alerts") != NULL);
+    free(words.text);
+    gone();
+}
+
 /* ---- zeroed pages ---- */
 
 static void damage_and_look(const char *table)
@@ -543,6 +559,7 @@ int main(void)
 {
     RUN(test_sound);
     RUN(test_rules);
+    RUN(test_rules_of_today);
     RUN(test_zeroed_probe_page);
     RUN(test_zeroed_tick_page);
     RUN(test_zeroed_engine_tick_page);
