@@ -377,7 +377,12 @@ void term_paint(Term *term, const Surface *surface)
     int changed = put_cells(term, surface, fresh);
     surface_copy(term->last, surface);
     surface_cursor_get(surface, &cursor_x, &cursor_y);
-    (void)move(cursor_y < term->h ? cursor_y : 0, cursor_x < term->w ? cursor_x : 0);
+    cursor_x = cursor_x < term->w ? cursor_x : 0;
+    cursor_y = cursor_y < term->h ? cursor_y : 0;
+    if (!fresh && changed == 0 && getcury(stdscr) == cursor_y && getcurx(stdscr) == cursor_x) {
+        return;
+    }
+    (void)move(cursor_y, cursor_x);
     /* A large one may be cut short by a key, which counts on a slow link. */
     bool whole = !fresh && changed <= w * h / 8 && term_out_hold(term->out);
     (void)refresh();
