@@ -38,9 +38,13 @@ beyond() { [ "$(committed)" -gt "$1" ]; }
 held() { status | grep -q "\"held\":.*$1"; }
 serve() { [ "$(status | grep -c '"serves":.*true')" -eq "$1" ]; }
 alerts() { [ "$(one "select count(*) n from incident where class='DISK-REFUSES' and $1")" -eq "$2" ]; }
-calm() { status | grep -q '"phase":.*pause'; }
-quiet() { # nothing is being written while mounts change
+newest() { ls "$D.d/policies" | sed -n 's/^v0*\([0-9]*\)$/\1/p' | sort -n | tail -1; }
+calm() { # paused, and not between a publication and its update
     "$R" ctl pause --run disk >/dev/null
+    status | grep -q '"phase":.*pause' || return 1
+    [ "$(newest)" -eq "$(committed)" ] || { again && return 1; }
+}
+quiet() { # nothing is being written while mounts change, and nobody needs what they hide
     wait_for 60 calm || { fail "the run pauses"; status; }
 }
 again() { "$R" ctl resume --run disk >"$T/o" 2>&1; }
@@ -66,7 +70,7 @@ start() { # FLAG…
 # WHAT WORDS: the run is held for it, and everybody serves what was committed.
 is_held() {
     wait_for 90 held "$1 is not written: $2 (it needs [0-9]* MiB.*): .*/disk/" ||
-        { fail "$1, $2: held"; status; tail -5 "$T/out"; }
+        { fail "$1, $2: held"; status; tail -5 "$T/out"; exit 1; }
     now=$(committed)
     wait_for 60 alerts "ended_us is null and evidence like '%$2%'" 1 ||
         { fail "$1, $2: one open alert says so"; sql "select * from incident"; }
@@ -76,7 +80,7 @@ is_held() {
     [ "$(committed)" -eq "$now" ] || fail "$1, $2: nothing was committed meanwhile"
 }
 goes_on() { # WORDS
-    wait_for 90 beyond "$now" || { fail "$1: goes on"; status; tail -5 "$T/out"; }
+    wait_for 90 beyond "$now" || { fail "$1: goes on"; status; tail -5 "$T/out"; exit 1; }
     wait_for 60 alerts "ended_us is null" 0 || fail "$1: the alert ends"
 }
 
