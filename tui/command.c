@@ -95,6 +95,21 @@ static unsigned sort_command(Model *model, const Snapshot *snap, Str name, int64
     return MODEL_DRAW;
 }
 
+static unsigned graph_command(Model *model, Str name, int64_t now_us)
+{
+    GraphStyle style = graph_by_name(name);
+    if (style == GRAPH_STYLE_COUNT) {
+        model_say(model, ROLE_WARN, now_us, "graph is block, braille or ascii, not '%.*s'",
+                  (int)name.n, name.p);
+        return MODEL_DRAW;
+    }
+    model->config.graph = style;
+    if (style == GRAPH_BRAILLE && model->ascii) {
+        model_say(model, ROLE_INFO, now_us, "graphs stay ASCII: this locale has no braille");
+    }
+    return MODEL_DRAW | MODEL_QUERY;
+}
+
 static unsigned export_command(Model *model, const Snapshot *snap, Str path, int64_t now_us)
 {
     if (path.n == 0 || path.n >= sizeof model->export_path) {
@@ -140,6 +155,9 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
         (void)str_format(model->theme, sizeof model->theme, "%.*s", (int)value.n, value.p);
         return MODEL_THEME | MODEL_DRAW;
     }
+    if (str_equal(word, STR("graph")) && value.n > 0) {
+        return graph_command(model, value, now_us);
+    }
     if (str_equal(word, STR("view")) && value.n > 0) {
         return view_command(model, snap, value, now_us);
     }
@@ -172,7 +190,7 @@ static const char *const more_commands[] = {
     "update all", "restart trainer", "restart frontend", "theme dusk",   "theme paper",
     "theme mono", "theme contrast",  "theme deut",       "theme ember",  "group none",
     "group state", "group policy",   "group host",       "go ",
-    "note ",       "export "};
+    "note ",       "export ",        "graph block",      "graph braille", "graph ascii"};
 
 /* The n-th completion of what was typed, NULL at the end; names of the user come first. */
 const char *command_completion(const Model *model, const char *typed, int n, char *buffer,

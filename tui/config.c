@@ -37,6 +37,22 @@ const char *group_by_name(GroupBy by)
     return group_words[by];
 }
 
+static int word_index(Str word, const char *const *words, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (str_equal_nocase(word, str_from(words[i]))) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+GraphStyle graph_by_name(Str name)
+{
+    int at = word_index(name, graph_words, GRAPH_STYLE_COUNT);
+    return at < 0 ? GRAPH_STYLE_COUNT : (GraphStyle)at;
+}
+
 static void problem(Parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void problem(Parser *p, const char *format, ...)
 {
@@ -52,16 +68,6 @@ static void problem(Parser *p, const char *format, ...)
     va_end(args);
     (void)str_format(problems->lines[problems->count++], sizeof problems->lines[0], "%s:%d: %s",
                      p->path, p->line, text);
-}
-
-static int word_index(Str word, const char *const *words, int count)
-{
-    for (int i = 0; i < count; i++) {
-        if (str_equal_nocase(word, str_from(words[i]))) {
-            return i;
-        }
-    }
-    return -1;
 }
 
 static void take_switch(Parser *p, Str key, Str value, bool *out)
@@ -96,11 +102,11 @@ static void take_console(Parser *p, Str key, Str value)
     } else if (str_equal(key, STR("notify"))) {
         take_switch(p, key, value, &c->notify);
     } else if (str_equal(key, STR("graph"))) {
-        int at = word_index(value, graph_words, GRAPH_STYLE_COUNT);
-        if (at < 0) {
+        GraphStyle style = graph_by_name(value);
+        if (style == GRAPH_STYLE_COUNT) {
             problem(p, "graph is block, braille or ascii, not '%.*s'", (int)value.n, value.p);
         } else {
-            c->graph = (GraphStyle)at;
+            c->graph = style;
         }
     } else if (str_equal(key, STR("bell")) && str_equal(value, STR("critical"))) {
         c->bell = true;

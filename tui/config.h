@@ -58,5 +58,7 @@ void config_load(TuiConfig *config, const char *path, ThemeProblems *problems);
 /* The theme that [match] ties to a run or host, "" for none. */
 const char *config_match_theme(const TuiConfig *config, const char *run, const char *host);
 const char *group_by_name(GroupBy by);
+/* GRAPH_STYLE_COUNT: no such look. */
+GraphStyle graph_by_name(Str name);
 
 #endif

@@ -39,7 +39,8 @@ static void check_rules(Str text)
         char words[RULE_WORDS];
         rules_words(&rules, (DiagClass)c, words);
         for (int i = 0; i < RULE_SETTING_COUNT; i++) {
-            if (!isnan(rule->value[i]) && !(rule->value[i] >= 0 && rule->value[i] <= 30 * 86400.0)) {
+            double v = rule->value[i];
+            if (!isnan(v) && !(v >= 0 && v <= 30 * 86400.0)) {
                 abort();
             }
         }

@@ -184,6 +184,20 @@ static void compares(void)
     model_free(model);
 }
 
+static void graph_at_once(void)
+{
+    Model *model = fresh(false, false);
+    CHECK(press(model, ":graph braille\n") & MODEL_QUERY);
+    CHECK_I64(model->config.graph, GRAPH_BRAILLE);
+    (void)press(model, ":graph dots\n");
+    CHECK_I64(model->config.graph, GRAPH_BRAILLE);
+    CHECK(on_screen(model, 80, 24, "graph is block, braille or ascii, not 'dots'"));
+    model->ascii = true;
+    (void)press(model, ":graph braille\n");
+    CHECK(on_screen(model, 80, 24, "graphs stay ASCII"));
+    model_free(model);
+}
+
 static void exports(void)
 {
     Model *model = fresh(false, false);
@@ -623,6 +637,7 @@ int main(void)
     RUN(rows_as_text);
     RUN(compares);
     RUN(exports);
+    RUN(graph_at_once);
     RUN(searches);
     RUN(every_table_sorts);
     RUN(groups_fold);
