@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { STARTS = 3 };
+enum { STARTS = 3, SETUP_BYTES = 1000 };
 
 static Err show(const char *path, bool replay, Fault *fault)
 {
@@ -68,12 +68,13 @@ static Spent spent(pid_t pid)
     return out;
 }
 
-/* The first frame ends at the last byte of the first burst (bursts are 30 ms apart). */
+/* The first frame ends at the last byte of the first burst (bursts are 30 ms apart); what sets the
+ * terminal up comes before it, some hundred bytes. */
 static void first_frame(int fd, int64_t began, Watch *out)
 {
     char buffer[65536];
     struct pollfd wait = {fd, POLLIN, 0};
-    while (poll(&wait, 1, out->first_bytes > 0 ? 30 : 10000) > 0) {
+    while (poll(&wait, 1, out->first_bytes > SETUP_BYTES ? 30 : 10000) > 0) {
         ssize_t n = read(fd, buffer, sizeof buffer);
         if (n <= 0) {
             break;

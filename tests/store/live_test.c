@@ -309,6 +309,8 @@ static void put_all(Text *out, View *view, const Ask *ask, Arena *arena)
     }
     put_page(out, view, ask->engine, ask->t_us, arena);
     view_release(view);
+    /* Whatever happened in it: no transaction outlives a frame. */
+    CHECK_I64(sqlite3_txn_state(view->db.handle, NULL), SQLITE_TXN_NONE);
 }
 
 /* ---- one against the other ---------------------------------------------------------------- */
