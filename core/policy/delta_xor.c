@@ -160,10 +160,12 @@ typedef struct Coder {
     size_t used, capacity, last_block; /* last_block: where the newest block's header is */
 } Coder;
 
-typedef struct Decoder { /* blocks are read into a ring of the window and one block */
+typedef struct Decoder { /* blocks are read into a ring of the window and one block, or, where
+                          * that is less, into room for all that the frame holds */
     ZSTD_DCtx *zstd;
     unsigned char *ring;
     size_t capacity, size, at, block;
+    bool begins_anew; /* it is a ring; else nothing is written over: matches may reach all of it */
 } Decoder;
 
 struct DeltaScratch { /* made when first needed: fresh memory costs more than what is done in it */
@@ -403,6 +405,7 @@ static Err decoder_open(Decoder *decoder, const void *frame, size_t frame_n, siz
     decoder->size = size;
     decoder->at = 0;
     decoder->block = header.blockSizeMax;
+    decoder->begins_anew = size < n;
     return ERR_OK;
 }
 
@@ -410,7 +413,7 @@ static Err decoder_open(Decoder *decoder, const void *frame, size_t frame_n, siz
 static bool decoder_next(Decoder *decoder, const unsigned char *part, size_t part_n,
                          const unsigned char **out, size_t *out_n)
 {
-    if (decoder->at + decoder->block > decoder->size) { /* as ZSTD_decodingBufferSize_min has it */
+    if (decoder->begins_anew && decoder->at + decoder->block > decoder->size) {
         decoder->at = 0;
     }
     *out = decoder->ring + decoder->at;
