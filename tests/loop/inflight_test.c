@@ -392,8 +392,8 @@ static int64_t with_reason(const char *words)
     return n;
 }
 
-/* A busy engine is killed, again and again until some stream of it has gone on from its tokens: they
- * may all have ended between the look at it and the kill. */
+/* A busy engine is killed, again and again until some stream of it has gone on from its tokens:
+ * they may all have ended between the look at it and the kill. */
 static Now kill_in_flight(Now state)
 {
     for (int i = 0; i < 20; i++) {

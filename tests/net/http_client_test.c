@@ -1,5 +1,5 @@
-/* HTTP client: what is sent, connections that are kept, streams, many at once; nothing is sent twice
- * that must not be. */
+/* HTTP client: what is sent, connections that are kept, streams, many at once; nothing is sent
+ * twice that must not be. */
 #include "tests/net/http_client_rig.h"
 
 static void whole_replies(void)
