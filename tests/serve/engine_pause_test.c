@@ -168,7 +168,7 @@ static void check_mode(int port, const char *mode, const char *other)
     int fds[SAMPLES];
     Taken *taken = xcalloc(SAMPLES, sizeof *taken);
     load(port, GOLDEN, 1);
-    const char *slow = "{\"kind\":\"slow\",\"f\":0.01}"; /* so that none ends before the pause */
+    const char *slow = "{\"kind\":\"slow\",\"f\":0.02}"; /* so that none ends before the pause */
     double old = first_scored(port, false);
     CHECK_I64(http_status(port, "POST", "/_fault", slow), 200);
     for (int i = 0; i < SAMPLES; i++) {
