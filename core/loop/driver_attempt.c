@@ -129,7 +129,7 @@ static void left_engine(const Attempt *a)
     }
 }
 
-/* Where a frontend of others chose the engine, tokens may come from one that is not verified yet. */
+/* Where a frontend of others chose the engine, tokens may come from one not verified yet. */
 static bool unvouched(const Attempt *a, const GenerateResult *r)
 {
     const Driver *d = a->job->driver;
