@@ -1,6 +1,7 @@
 #include "tui/config.h"
 
 #include "core/base/fs.h"
+#include "core/base/utf8.h"
 #include "tui/model.h"
 
 #include <fnmatch.h>
@@ -25,6 +26,7 @@ typedef struct Parser {
     const char *path;
     int line;
     Section section;
+    bool lost; /* in a section that has its problem already: its lines are not judged */
 } Parser;
 
 static const char *const group_words[GROUP_BY_COUNT] = {"none", "state", "policy", "host"};
@@ -66,8 +68,13 @@ static void problem(Parser *p, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    (void)str_format(problems->lines[problems->count++], sizeof problems->lines[0], "%s:%d: %s",
-                     p->path, p->line, text);
+    utf8_defuse(text);
+    char *out = problems->lines[problems->count++];
+    if (p->line == 0) { /* about the file itself, which the sentence names */
+        (void)str_format(out, sizeof problems->lines[0], "%s", text);
+        return;
+    }
+    (void)str_format(out, sizeof problems->lines[0], "%s:%d: %s", p->path, p->line, text);
 }
 
 static void take_switch(Parser *p, Str key, Str value, bool *out)
@@ -249,6 +256,7 @@ static void take_section(Parser *p, Str text)
     (void)str_split(&rest, ' ', &word);
     rest = str_trim(rest);
     p->section = SECTION_NONE;
+    p->lost = true;
     if (str_equal(text, STR("console"))) {
         p->section = SECTION_CONSOLE;
     } else if (str_equal(text, STR("keys"))) {
@@ -268,6 +276,10 @@ static void take_section(Parser *p, Str text)
 static void take_line(Parser *p, Str line)
 {
     size_t equals = 0;
+    if (memchr(line.p, '\0', line.n)) {
+        problem(p, "a byte 0 stands in this line; write it anew");
+        return;
+    }
     if (line.p[0] == '[' && line.p[line.n - 1] == ']') {
         take_section(p, str_trim(str_slice(line, 1, line.n - 1)));
         return;
@@ -279,7 +291,11 @@ static void take_line(Parser *p, Str line)
     Str key = str_trim(str_slice(line, 0, equals));
     Str value = str_trim(str_slice(line, equals + 1, line.n));
     switch (p->section) {
-    case SECTION_NONE: break;
+    case SECTION_NONE:
+        if (!p->lost) {
+            problem(p, "'%.*s' stands in no section; write [console] above it", (int)key.n, key.p);
+        }
+        break;
     case SECTION_CONSOLE: take_console(p, key, value); break;
     case SECTION_KEYS: take_key(p, key, value); break;
     case SECTION_VIEW: take_view(p, key, value); break;

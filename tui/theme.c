@@ -1,6 +1,7 @@
 #include "tui/theme.h"
 
 #include "core/base/fs.h"
+#include "core/base/utf8.h"
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -55,7 +56,8 @@ static void problem(Parser *p, const char *format, ...)
     }
     char *out = problems->lines[problems->count++];
     size_t size = sizeof problems->lines[0];
-    int n = snprintf(out, size, "%s:%d: ", p->path, p->line);
+    /* Line 0: about the file itself, which the sentence names. */
+    int n = p->line == 0 ? 0 : snprintf(out, size, "%s:%d: ", p->path, p->line);
     if (n < 0 || (size_t)n >= size) {
         return;
     }
@@ -63,6 +65,7 @@ static void problem(Parser *p, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(out + n, size - (size_t)n, format, args);
     va_end(args);
+    utf8_defuse(out);
 }
 
 const char *theme_role_name(Role role)
@@ -283,6 +286,10 @@ void theme_parse(Theme *theme, Str text, const char *path, char base[64],
         if (line.n == 0) {
             continue;
         }
+        if (memchr(line.p, '\0', line.n)) {
+            problem(&p, "a byte 0 stands in this line; write it anew");
+            continue;
+        }
         if (line.p[0] == '[' && line.p[line.n - 1] == ']') {
             take_section(&p, str_slice(line, 1, line.n - 1));
             continue;
@@ -367,7 +374,7 @@ static void load_chain(Theme *theme, const char *dir, const char *name, int dept
             load_chain(theme, dir, base, depth + 1, problems);
         } else {
             if (base[0]) {
-                problem(&p, "bases are nested deeper than %d", BASE_DEPTH_MAX);
+                problem(&p, "%s: bases are nested deeper than %d", path, BASE_DEPTH_MAX);
             }
             theme_builtin(theme, false);
         }

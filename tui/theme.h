@@ -31,7 +31,7 @@ typedef struct Theme {
 } Theme;
 
 typedef struct ThemeProblems {
-    char lines[THEME_PROBLEMS_MAX][256]; /* "PATH:LINE: what, and the fix" */
+    char lines[THEME_PROBLEMS_MAX][256]; /* "PATH:LINE: what, and the fix"; without one: the file */
     size_t count, total;
 } ThemeProblems;
 

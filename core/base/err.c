@@ -27,27 +27,6 @@ const char *err_name(Err code)
     return "unknown";
 }
 
-/* Sentences end up on terminals: what came from outside must not steer them. What is taken out, and
- * bytes that are no UTF-8, becomes one '?' each; the text only gets shorter. */
-static void clean_controls(char *text)
-{
-    size_t n = strlen(text);
-    size_t out = 0;
-    for (size_t at = 0; at < n;) {
-        uint32_t code = 0;
-        bool partial = false;
-        size_t step = utf8_decode(text + at, n - at, &code, &partial);
-        if (code == 0xfffd || !utf8_harmless(code)) {
-            text[out++] = '?';
-        } else {
-            memmove(text + out, text + at, step);
-            out += step;
-        }
-        at += step;
-    }
-    text[out] = '\0';
-}
-
 static void fill(Fault *fault, Err code, int sys_errno, const char *hint, const char *format,
                  va_list args)
 {
@@ -61,8 +40,8 @@ static void fill(Fault *fault, Err code, int sys_errno, const char *hint, const 
         snprintf(fault->sentence + used, sizeof fault->sentence - used, ": %s", text);
     }
     snprintf(fault->hint, sizeof fault->hint, "%s", hint ? hint : "");
-    clean_controls(fault->sentence);
-    clean_controls(fault->hint);
+    utf8_defuse(fault->sentence); /* they end up on terminals */
+    utf8_defuse(fault->hint);
 }
 
 Err fault_set(Fault *fault, Err code, const char *hint, const char *format, ...)

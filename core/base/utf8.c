@@ -125,6 +125,25 @@ bool utf8_valid(Str s)
     return true;
 }
 
+void utf8_defuse(char *text)
+{
+    size_t n = strlen(text);
+    size_t out = 0;
+    for (size_t at = 0; at < n;) {
+        uint32_t code = 0;
+        bool partial = false;
+        size_t step = utf8_decode(text + at, n - at, &code, &partial);
+        if (code == 0xfffd || !utf8_harmless(code)) {
+            text[out++] = '?';
+        } else {
+            memmove(text + out, text + at, step);
+            out += step;
+        }
+        at += step;
+    }
+    text[out] = '\0';
+}
+
 bool utf8_add_clean(Text *out, Str s)
 {
     bool good = true;

@@ -13,6 +13,9 @@ bool utf8_valid(Str s);
 /* False for control, bidirectional and format characters, by which foreign text would play with a
  * terminal (C1 controls among them: some terminals obey them in UTF-8 too). */
 bool utf8_harmless(uint32_t code);
+/* A sentence that quotes foreign text, for a terminal: what is not harmless, and bytes that are no
+ * UTF-8, become one '?' each; the text only gets shorter. */
+void utf8_defuse(char *text);
 /* Appends s with every maximal invalid part as U+FFFD. */
 bool utf8_add_clean(Text *out, Str s);
 

@@ -1,5 +1,7 @@
 #include "core/diagnose/rules.h"
 
+#include "core/base/utf8.h"
+
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
@@ -7,7 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUE_MAX = 48 };
+enum {
+    VALUE_MAX = 48,
+    AT_SEVERITY = RULE_SETTING_COUNT, /* what a rule has beside its settings, in Parser.at */
+    AT_OFF,
+    AT_COUNT
+};
 
 static const struct {
     const char *word, *about;
@@ -114,7 +121,7 @@ typedef struct Parser {
     Text *problems;
     const char *path;
     int line, count;
-    int at[DIAG_CLASS_COUNT][RULE_SETTING_COUNT]; /* line that a setting stands in; 0: none */
+    int at[DIAG_CLASS_COUNT][AT_COUNT]; /* line that a setting stands in; 0: none */
     DiagRule *rule; /* of the section; NULL: none, or one that has its problem already */
     DiagClass class_id;
     bool lost; /* in a section that is not known: its lines are not judged */
@@ -128,6 +135,7 @@ static void problem(Parser *p, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(words, sizeof words, format, args);
     va_end(args);
+    utf8_defuse(words);
     text_addf(p->problems, "%s:%d: %s\n", p->path, p->line, words);
     p->count++;
 }
@@ -183,6 +191,19 @@ static bool read_value(Str value, bool span, double *out)
     return false;
 }
 
+/* Of two lines for one setting nobody knows which was meant. */
+static bool stands_once(Parser *p, int what, const char *word)
+{
+    int *at = &p->at[p->class_id][what];
+    if (*at > 0) {
+        problem(p, "%s of %s stands in line %d already; leave one of them out", word,
+                diagnose_class_name(p->class_id), *at);
+        return false;
+    }
+    *at = p->line;
+    return true;
+}
+
 static void take_setting(Parser *p, int setting, Str value)
 {
     double v = 0;
@@ -195,9 +216,8 @@ static void take_setting(Parser *p, int setting, Str value)
         problem(p, span ? "%s is a time up to 30 days, e.g. 10s, 5m or 2h, not '%.*s'"
                         : "%s is a number from 1 on, e.g. 3, not '%.*s'", word, (int)value.n,
                 value.p);
-    } else {
+    } else if (stands_once(p, setting, word)) {
         p->rule->value[setting] = v;
-        p->at[p->class_id][setting] = p->line;
     }
 }
 
@@ -205,7 +225,8 @@ static void take_severity(Parser *p, Str value)
 {
     for (int s = SEVERITY_INFO; s <= SEVERITY_CRIT; s++) {
         if (str_equal_nocase(value, str_from(severity_name((Severity)s)))) {
-            p->rule->severity = (Severity)s;
+            p->rule->severity = stands_once(p, AT_SEVERITY, "severity") ? (Severity)s
+                                                                        : p->rule->severity;
             return;
         }
     }
@@ -219,12 +240,18 @@ static void take_off(Parser *p, Str value)
         problem(p, "off is yes or no, not '%.*s'", (int)value.n, value.p);
         return;
     }
-    p->rule->off = yes;
+    if (stands_once(p, AT_OFF, "off")) {
+        p->rule->off = yes;
+    }
 }
 
 static void take_line(Parser *p, Str line)
 {
     size_t equals = 0;
+    if (memchr(line.p, '\0', line.n)) {
+        problem(p, "a byte 0 stands in this line; write it anew");
+        return;
+    }
     if (line.p[0] == '[' && line.p[line.n - 1] == ']') {
         take_section(p, str_trim(str_slice(line, 1, line.n - 1)));
         return;

@@ -76,6 +76,12 @@ static void test_mistakes(void)
         {"[alert TAIL]\nseverity = loud\n", "severity is info, warn or crit, not 'loud'"},
         {"[alert TAIL]\noff = maybe\n", "off is yes or no, not 'maybe'"},
         {"[alert TAIL]\ncolour = red\n", "'colour' is no setting of an alert"},
+        {"[alert TAIL]\nho\x1b[31mld = 5s\n", "alerts.ini:2: 'ho?[31mld' is no setting"},
+        {"[alert \x1b]0;x\aTAIL]\n", "alerts.ini:1: no alert is called '?]0;x?TAIL'"},
+        {"[alert TAIL]\nhold = 5m\n[alert tail]\nhold = 2s\n",
+         "alerts.ini:4: hold of TAIL stands in line 2 already; leave one of them out"},
+        {"[alert TAIL]\noff = yes\noff = no\n", "alerts.ini:3: off of TAIL stands in line 2"},
+        {"[alert TAIL]\nseverity = warn\nseverity = warn\n", "alerts.ini:3: severity of TAIL"},
         {"[alert TAIL]\nnonsense\n", "expected '[alert CLASS]' or 'name = value'"},
         {"[alert PHASE-STALL]\nhold = 1h\n\n# end\n",
          "alerts.ini:2: PHASE-STALL: worse 30m is before hold 1h; make it the later one"},
@@ -91,6 +97,19 @@ static void test_mistakes(void)
         CHECK(said);
         text_free(&problems);
     }
+}
+
+/* What stands behind a byte 0 is not left out in silence. */
+static void test_byte_zero(void)
+{
+    static const char file[] = "[alert TAIL]\nhold = 7s\0 5m\n";
+    DiagRules rules = rules_default();
+    Text problems;
+    text_init(&problems, 1 << 16);
+    CHECK_I64(rules_parse(&rules, (Str){file, sizeof file - 1}, "alerts.ini", &problems), 1);
+    CHECK_STR(text_c(&problems), "alerts.ini:2: a byte 0 stands in this line; write it anew\n");
+    CHECK(rules.of[DIAG_TAIL].value[RULE_HOLD] == 5);
+    text_free(&problems);
 }
 
 /* Severity of the incident that one stuck engine opens after `age_s`; -1: none. */
@@ -177,6 +196,7 @@ int main(void)
     RUN(test_round_trip);
     RUN(test_words);
     RUN(test_mistakes);
+    RUN(test_byte_zero);
     RUN(test_in_force);
     RUN(test_clear);
     return test_end();

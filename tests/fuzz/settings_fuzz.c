@@ -20,6 +20,16 @@ const char *const fuzz_seeds[] = {
     "[theme]\nbase = none\n[palette]\nleaf = #87d787\n[roles]\nok = leaf bold\nwarn = 3 on 0\n"
     "[roles.8]\nok = green\n", NULL};
 
+/* Mistakes are printed on terminals. */
+static void check_harmless(const char *lines)
+{
+    for (const char *at = lines; *at; at++) {
+        if (((unsigned char)*at < 0x20 && *at != '\n') || *at == 0x7f) {
+            abort();
+        }
+    }
+}
+
 static void check_rules(Str text)
 {
     DiagRules rules = rules_default();
@@ -34,6 +44,7 @@ static void check_rules(Str text)
     if ((count > 0) != (problems.n > 0)) {
         abort();
     }
+    check_harmless(text_c(&problems));
     for (int c = 0; c < DIAG_CLASS_COUNT; c++) {
         const DiagRule *rule = &rules.of[c];
         char words[RULE_WORDS];
@@ -72,6 +83,7 @@ static void check_problems(const ThemeProblems *problems)
             memchr(problems->lines[i], '\0', sizeof problems->lines[i]) == NULL) {
             abort();
         }
+        check_harmless(problems->lines[i]);
     }
 }
 

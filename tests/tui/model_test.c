@@ -182,6 +182,26 @@ static const char settings[] =
     "[command drain]\nkey = F9\nrun = kubectl drain\nconfirm = name\npane = engines\n"
     "[command taken]\nkey = q\nrun = true\n[what]\n";
 
+/* What would steer a terminal, stands in no section, or behind a byte 0. */
+static void names_hostile_lines(void)
+{
+    static const char file[] = "hold = 5s\n[no\x1b]0;x\a]\nkey = in it\n[console]\n"
+                               "theme = ember\0 mono\n";
+    TuiConfig config;
+    ThemeProblems problems = {.count = 0};
+    config_defaults(&config);
+    config_parse(&config, (Str){file, sizeof file - 1}, "c.ini", &problems);
+    CHECK_I64(problems.total, 3);
+    CHECK_STR(problems.lines[0], "c.ini:1: 'hold' stands in no section; write [console] above it");
+    CHECK(strstr(problems.lines[1], "c.ini:2: section [no?]0;x?] is unknown") != NULL);
+    CHECK_STR(problems.lines[2], "c.ini:5: a byte 0 stands in this line; write it anew");
+    CHECK_STR(config.theme, "");
+    problems.count = problems.total = 0;
+    config_load(&config, "/", &problems);
+    CHECK_I64(problems.total, 1);
+    CHECK_STR(problems.lines[0], "/ is not a regular file");
+}
+
 static void configures(void)
 {
     TuiConfig config;
@@ -485,6 +505,7 @@ int main(void)
     RUN(groups_fold);
     RUN(follows);
     RUN(completes);
+    RUN(names_hostile_lines);
     RUN(configures);
     RUN(mouse_never_acts);
     RUN(titles_sort);
