@@ -52,6 +52,7 @@ static void describe(const Driver *d, DiskWrite what, const Fault *fault, char *
 bool driver_disk_refused(Driver *d, DiskWrite what, const Fault *fault)
 {
     if (fault->code != ERR_IO || d->train.stopped || d->shutting) {
+        d->disk = (DriverDisk){0}; /* it ends otherwise, and with it what was held */
         return false;
     }
     char how[sizeof d->disk.how];

@@ -137,6 +137,24 @@ goes_on "the state can be written again"
 [ "$(one "select count(*) n from metric where step=$trained and name=$(norm)")" -eq 1 ] ||
     { fail "step $trained was trained once"; sql "select * from metric where step=$trained" | tail -20; }
 
+# ---- the trainer ends while it tries again: what was held ended with it, and is held anew ----
+times_held() { grep -c "^held: the trainer's state" "$T/out"; }
+held_more() { [ "$(times_held)" -gt "$times" ]; }
+quiet
+read_only "$S"
+again
+is_held "the trainer's state" "Read-only file system"
+times=$(times_held)
+trainer=$(status | number trainer_pid)
+kill -STOP "$trainer"
+again
+sleep 1 # the try reaches it; had it not, nothing else would be right
+kill -9 "$trainer"
+wait_for 90 held_more || { fail "it is held anew when the step was trained again"; tail -5 "$T/out"; }
+umount "$S"
+again
+goes_on "the state of a trainer that was started again can be written"
+
 # ---- the whole disk: nothing left but a little for the log ----
 fill() { # KILOBYTES that stay
     room=$(df -k "$T/disk" | awk 'NR==2 {print $4}')
