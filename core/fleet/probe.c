@@ -6,9 +6,8 @@
 #include <string.h>
 
 enum {
-    PROBE_KIND_COUNT = PROBE_FRONTEND, /* kinds sent to an engine come before it */
-    BUSY_PROGRESS_US = 30 * 1000000,   /* incidents #8: work seen this recently is life */
-    DOUBT_US = 1500000,                /* one dropped connection does not change the picture */
+    BUSY_PROGRESS_US = 30 * 1000000, /* incidents #8: work seen this recently is life */
+    DOUBT_US = 1500000,              /* one dropped connection does not change the picture */
     TOKENS_US = 200000,
     LATE_FACTOR = 4,         /* so many times its latest answer is waited for … */
     LATE_HALF_US = 10000000,
@@ -265,7 +264,7 @@ static bool wanted(const ProbeState *p, const ProbeSettings *s, ProbeKind kind, 
 unsigned probe_due(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 {
     unsigned kinds = 0;
-    for (int k = 0; k < PROBE_KIND_COUNT; k++) {
+    for (int k = 0; k < PROBE_ENGINE_KINDS; k++) {
         if (!p->in_flight[k] && p->due_us[k] <= now_us && interval_us(p, s, (ProbeKind)k) > 0
             && wanted(p, s, (ProbeKind)k, now_us)) {
             p->in_flight[k] = true;

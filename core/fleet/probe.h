@@ -30,7 +30,10 @@ typedef struct ProbeSettings {
 } ProbeSettings;
 ProbeSettings probe_settings_default(void); /* loads and ping 500 ms, dead within 3 s */
 
-enum { PROBE_TICK_MS = 100 }; /* the driver looks that often; what comes later, it missed */
+enum {
+    PROBE_TICK_MS = 100,                /* the driver looks that often; what comes later, it missed */
+    PROBE_ENGINE_KINDS = PROBE_FRONTEND /* the kinds that are sent to engines come before it */
+};
 
 typedef struct OwnTime { /* of the prober itself; zeroed: it has not looked yet */
     int64_t seen_us; /* when it looked last */
@@ -47,11 +50,11 @@ typedef struct ProbeState {
     char identity[128];
     int64_t reported_version;   /* -1 unknown */
     bool held_paused, held_loading, held_fenced; /* what the control plane did to it */
-    int64_t last_ok_us, due_us[8];
+    int64_t last_ok_us, due_us[PROBE_ENGINE_KINDS];
     int64_t last_progress_us; /* it worked, or had nothing to do */
     int64_t moved_us;         /* it worked */
     int refused_in_row;
-    bool in_flight[8];
+    bool in_flight[PROBE_ENGINE_KINDS];
     double last_tokens, last_running, last_waiting, last_used;
     bool known_tokens, known_running;
     bool doubted;       /* it may be another process since the identity was read … */
@@ -66,7 +69,7 @@ typedef struct ProbeState {
     int64_t late_us, late_at_us; /* the latest answer not long ago, and when: halves in 10 s */
     int64_t flow_us;    /* when every stream of the run moved last; 0 never */
     OwnTime own;
-    int64_t sent_lost_us[8]; /* own.lost_us when the probe in flight was sent */
+    int64_t sent_lost_us[PROBE_ENGINE_KINDS]; /* own.lost_us when the one in flight was sent */
     bool cut_off;       /* the last probe that failed did not get as far as a connection */
     char last_error[96]; /* outcome of the last probe that failed */
 } ProbeState;
