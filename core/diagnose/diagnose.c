@@ -134,9 +134,10 @@ static void raise(Diagnose *d, DiagClass class_id, int64_t engine, Severity firs
     tell(d, open, false, 0);
 }
 
+/* What happened while the picture was taken is not of the future. */
 static double seconds_since(const DiagPicture *p, int64_t since_us)
 {
-    return (double)(p->now_us - since_us) / 1e6;
+    return since_us < p->now_us ? (double)(p->now_us - since_us) / 1e6 : 0.0;
 }
 
 static double setting(const Diagnose *d, DiagClass class_id, RuleSetting which)

@@ -48,6 +48,10 @@ static void test_engine(void)
     e[2].boots_30min = 3;
     diagnose_tick(d, &p);
     CHECK_STR(next(d), "ENGINE-DEAD 3 crit open");
+    e[0].state = ENGINE_DEAD;
+    e[0].state_since_us = p.now_us + 40; /* told while the picture is taken; it may be back soon */
+    diagnose_tick(d, &p);
+    CHECK_STR(next(d), "ENGINE-DEAD 1 crit open");
     diagnose_free(d);
 }
 
