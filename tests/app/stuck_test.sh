@@ -56,7 +56,7 @@ well
 wait_for 60 serves "$B" || fail "it serves again"
 goes_on "its recovery"
 # All at once are rather this machine or the network: samples wait where they are, and go on.
-ended() { number "select coalesce(sum(fate <> 1), 0) n from attempt where eval = 0"; }
+ended() { number "select count(*) n from attempt where fate <> 1 and ended_us is not null"; }
 before=$(ended)
 stand_still "$A" "$B"
 wait_for 60 event "look dead or stuck at once" || fail "all at once are seen"
