@@ -31,7 +31,7 @@ typedef struct ProbeSettings {
 ProbeSettings probe_settings_default(void); /* loads and ping 500 ms, dead within 3 s */
 
 enum {
-    PROBE_TICK_MS = 100,                /* the driver looks that often; what comes later, it missed */
+    PROBE_TICK_MS = 100, /* the driver looks that often; what comes later, it missed */
     PROBE_ENGINE_KINDS = PROBE_FRONTEND /* the kinds that are sent to engines come before it */
 };
 

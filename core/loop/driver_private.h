@@ -456,8 +456,8 @@ void driver_save(Driver *d);
 void driver_save_state(Driver *d); /* after the step that it has just trained */
 
 /* driver_disk.c: writes of the trainer that wait for the disk */
-/* True: it is the disk's fault, and the run is held until the write succeeds; nothing is fed. False:
- * it failed otherwise or the run ends, and nothing is held any more. */
+/* True: it is the disk's fault, and the run is held until the write succeeds; nothing is fed.
+ * False: it failed otherwise or the run ends, and nothing is held any more. */
 bool driver_disk_refused(Driver *d, DiskWrite what, const Fault *fault);
 void driver_disk_written(Driver *d);
 bool driver_disk_now(Driver *d); /* try again at once; false: nothing waits */
