@@ -2,10 +2,12 @@
 
 #include <string.h>
 
+enum { WIDEST = 400 }; /* no screen has more cells */
+
 void columns_need(int *need, const char *text)
 {
     size_t n = text ? strlen(text) : 0;
-    int cells = n > 400 ? 400 : (int)n + 1;
+    int cells = n >= WIDEST ? WIDEST : (int)n + 1;
     *need = cells > *need ? cells : *need;
 }
 

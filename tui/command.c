@@ -110,7 +110,7 @@ static unsigned graph_command(Model *model, Str name, int64_t now_us)
     return MODEL_DRAW | MODEL_QUERY;
 }
 
-static unsigned export_command(Model *model, const Snapshot *snap, Str path, int64_t now_us)
+static unsigned export_command(Model *model, Str path, int64_t now_us)
 {
     if (path.n == 0 || path.n >= sizeof model->export_path) {
         model_say(model, ROLE_WARN, now_us, "write ':export FILE': the marked rows of this pane, "
@@ -121,7 +121,6 @@ static unsigned export_command(Model *model, const Snapshot *snap, Str path, int
         model_say(model, ROLE_WARN, now_us, "there is no row here to export; go to a pane first");
         return MODEL_DRAW;
     }
-    (void)snap;
     (void)str_format(model->export_path, sizeof model->export_path, "%.*s", (int)path.n, path.p);
     return MODEL_EXPORT | MODEL_DRAW;
 }
@@ -149,7 +148,7 @@ unsigned command_run(Model *model, const Snapshot *snap, Str text, int64_t now_u
         return note_command(model, value, now_us);
     }
     if (str_equal(word, STR("export"))) {
-        return export_command(model, snap, value, now_us);
+        return export_command(model, value, now_us);
     }
     if (str_equal(word, STR("theme")) && value.n > 0) {
         (void)str_format(model->theme, sizeof model->theme, "%.*s", (int)value.n, value.p);

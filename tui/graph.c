@@ -98,7 +98,7 @@ void graph_spark(const Draw *d, GraphStyle style, int x, int y, const Spark *spa
     draw_glyph(d, x + (int)(last % (n + 1)), y, ROLE_DIM, GLYPH_HEAD);
 }
 
-void canvas_dot(Canvas *canvas, int x, int y)
+static void canvas_dot(Canvas *canvas, int x, int y)
 {
     if (x >= 0 && y >= 0 && x < 2 * canvas->w && y < DOTS_DOWN * canvas->h) {
         unsigned char *cell = &canvas->bits[y / DOTS_DOWN][x / 2];

@@ -27,13 +27,12 @@ int64_t graph_spark_us(GraphStyle style, int cells, int64_t bucket_us);
  * value keeps its place. */
 void graph_spark(const Draw *d, GraphStyle style, int x, int y, const Spark *spark);
 
-enum { GRAPH_CANVAS_W = 2 * SURFACE_W_MAX, GRAPH_CANVAS_H = 4 * SURFACE_H_MAX };
 /* Braille dots of a chart: two across and four down in each cell. */
 typedef struct Canvas {
     unsigned char bits[SURFACE_H_MAX][SURFACE_W_MAX];
     int w, h; /* cells */
 } Canvas;
-void canvas_dot(Canvas *canvas, int x, int y); /* in dots, from the top left; outside is nothing */
+/* In dots, from the top left; what lies outside is not drawn. */
 void canvas_line(Canvas *canvas, int x0, int y0, int x1, int y1);
 /* Cells without a dot keep what is there. */
 void canvas_draw(const Draw *d, int x, int y, Role role, const Canvas *canvas);

@@ -2,6 +2,7 @@
 #include "tui/model.h"
 
 enum { US = 1000000, TEN_MINUTES_S = 600 };
+enum { SLOWEST = -2, FASTEST = 6 }; /* powers of 2: a quarter of the pace, 64 times it */
 
 static unsigned seek_mark(Model *model, ViewMark mark, int dir, int64_t now_us)
 {
@@ -46,7 +47,7 @@ static unsigned play(Model *model, int64_t now_us)
 static unsigned change_speed(Model *model, int delta)
 {
     int to = model->speed_shift + delta;
-    model->speed_shift = to < -2 ? -2 : to > 6 ? 6 : to;
+    model->speed_shift = to < SLOWEST ? SLOWEST : to > FASTEST ? FASTEST : to;
     return MODEL_DRAW;
 }
 
