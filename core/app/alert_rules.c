@@ -37,6 +37,15 @@ int alert_rules_check(const char *path, DiagRules *out, Text *problems, Fault *f
     return count;
 }
 
+/* What names the file, then what is wrong with it. */
+static Err unread(const char *flag, const Fault *why, Fault *fault)
+{
+    const char *named = flag ? "--alert-rules: " : environment() ? "ROLLTOP_ALERT_RULES: " : "";
+    return fault_set(fault, why->code ? why->code : ERR_IO,
+                     "name another file; rolltop config alerts prints one to start from", "%s%s",
+                     named, why->sentence);
+}
+
 Err alert_rules_load(const char *flag, DiagRules *out, Fault *fault)
 {
     Err err = ERR_OK;
@@ -46,10 +55,11 @@ Err alert_rules_load(const char *flag, DiagRules *out, Fault *fault)
     *out = rules_default();
     text_init(&problems, RULES_FILE_MAX);
     if (flag || environment() || fs_exists(path)) {
-        int count = alert_rules_check(path, out, &problems, fault);
+        Fault why = {0};
+        int count = alert_rules_check(path, out, &problems, &why);
         Str rest = text_str(&problems);
         if (count < 0) {
-            err = fault && fault->code ? fault->code : ERR_IO;
+            err = unread(flag, &why, fault);
         } else if (count > 0 && str_split(&rest, '\n', &line)) {
             err = fault_set(fault, ERR_ARG, "rolltop config check FILE lists all mistakes",
                             "%.*s", (int)line.n, line.p);

@@ -5,6 +5,7 @@
 #include "core/app/demo_flags.h"
 #include "core/app/example.h"
 #include "core/app/run_main.h"
+#include "core/app/run_plan.h"
 #include "core/base/clock.h"
 #include "core/base/fs.h"
 #include "core/base/mem.h"
@@ -135,7 +136,7 @@ static void write_words(Words *w, const DemoFlags *f, const char *run_id, const 
     demo_flags_words(f, add, w);
 }
 
-/* Of run and log, where the flags name none: taken once, for making the task takes a second. */
+/* Of run and log, where the flags name none: taken once, for a second may pass between uses. */
 static char *demo_name(void)
 {
     char stamp[32];
@@ -157,21 +158,27 @@ static char *default_log(const char *name, Fault *fault)
     return path;
 }
 
-static Err make_task(const DemoFlags *f, const char *log, const char *dir, Fault *fault)
+static Err write_task(const DemoFlags *f, const char *log, const char *dir, Fault *fault)
 {
-    if (fs_exists(log)) {
-        return fault_set(fault, ERR_EXISTS, "name another file", "--log %s is there already", log);
-    }
-    Err err = fs_mkdirs(dir, 0755, fault);
+    Err err = run_plan_log_place(log, false, fault);
+    err = err ? err : fs_mkdirs(dir, 0755, fault);
+    return err ? err : demo_task_write(dir, (uint64_t)f->seed, fault);
+}
+
+typedef struct WarmUp { /* of the base model, when nothing is left that could be refused */
+    const char *dir;
+    uint64_t seed;
+} WarmUp;
+
+static Err warm_up(void *user, Fault *fault)
+{
+    const WarmUp *warm = user;
+    int64_t start = clock_mono_us();
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    Err err = demo_task_warm_up(warm->dir, warm->seed, cores > 0 ? (int)cores : 1, fault);
     if (err == ERR_OK) {
-        int64_t start = clock_mono_us();
-        long cores = sysconf(_SC_NPROCESSORS_ONLN);
-        err = demo_task_make(dir, (uint64_t)f->seed, cores > 0 ? (int)cores : 1, fault);
-        if (err == ERR_OK) {
-            printf("base model and prompts made in %.1f s\n",
-                   (double)(clock_mono_us() - start) / 1e6);
-            fflush(stdout);
-        }
+        printf("base model and prompts made in %.1f s\n", (double)(clock_mono_us() - start) / 1e6);
+        fflush(stdout);
     }
     return err;
 }
@@ -190,12 +197,14 @@ static int demo(const DemoFlags *f)
     bool was_there = fs_exists(work);
     const DemoTask task = demo_task_default();
     int status = APP_USAGE;
-    if (make_task(f, log, dir, &fault) != ERR_OK) {
+    if (write_task(f, log, dir, &fault) != ERR_OK) {
         status = app_fail(&fault, APP_USAGE);
     } else {
+        WarmUp warm = {dir, (uint64_t)f->seed};
+        RunPrepare prepare = {warm_up, &warm};
         Words words = {0};
         write_words(&words, f, f->run_id ? f->run_id : name, &task, log, dir);
-        status = run_main(words.argc, words.argv, "demo");
+        status = run_main(words.argc, words.argv, "demo", &prepare);
         words_free(&words);
     }
     /* The log stays for replay; checkpoints beside it are only good for --resume. */

@@ -207,7 +207,7 @@ static void tell_engine_flags(const RunPlan *plan)
     }
 }
 
-int run_main(int argc, char **argv, const char *kind)
+int run_main(int argc, char **argv, const char *kind, const RunPrepare *prepare)
 {
     RunFlags flags;
     RunPlan plan = {0};
@@ -220,6 +220,7 @@ int run_main(int argc, char **argv, const char *kind)
         return APP_OK;
     }
     err = err ? err : run_plan_make(&plan, &flags, kind, argc, argv, &fault);
+    err = err || !prepare ? err : prepare->make(prepare->user, &fault);
     if (err != ERR_OK) {
         status = app_fail(&fault, APP_USAGE);
     } else {
@@ -353,7 +354,7 @@ static int resume_main(int argc, char **argv)
         merged[n++] = id_flag;
         merged[n++] = run;
     }
-    int status = run_main(n, merged, "run");
+    int status = run_main(n, merged, "run", NULL);
     free(merged);
     free(run);
     cJSON_Delete(words);
@@ -362,5 +363,6 @@ static int resume_main(int argc, char **argv)
 
 int cmd_run(int argc, char **argv)
 {
-    return given(argc, argv, "--resume") ? resume_main(argc, argv) : run_main(argc, argv, "run");
+    return given(argc, argv, "--resume") ? resume_main(argc, argv)
+                                          : run_main(argc, argv, "run", NULL);
 }

@@ -2,7 +2,15 @@
 #ifndef ROLLTOP_APP_RUN_MAIN_H
 #define ROLLTOP_APP_RUN_MAIN_H
 
-/* `kind` is the default name of the run. */
-int run_main(int argc, char **argv, const char *kind);
+#include "core/base/err.h"
+
+/* The last thing before the core starts, once everything is checked: what takes long. */
+typedef struct RunPrepare {
+    Err (*make)(void *user, Fault *fault);
+    void *user; /* borrowed */
+} RunPrepare;
+
+/* `kind` is the default name of the run; `prepare` may be NULL. */
+int run_main(int argc, char **argv, const char *kind, const RunPrepare *prepare);
 
 #endif

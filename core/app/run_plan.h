@@ -31,5 +31,7 @@ typedef struct RunPlan {
 Err run_plan_make(RunPlan *plan, RunFlags *flags, const char *kind, int argc, char **argv,
                   Fault *fault);
 void run_plan_free(RunPlan *plan);
+/* Can this log be begun or, with `resume`, gone on with? Makes nothing. */
+Err run_plan_log_place(const char *log, bool resume, Fault *fault);
 
 #endif

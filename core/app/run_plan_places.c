@@ -84,16 +84,16 @@ static Err check_makeable(const char *flag, const char *path, Fault *fault)
     return err;
 }
 
-Err plan_places(RunPlan *plan, Fault *fault)
+Err run_plan_log_place(const char *log, bool resume, Fault *fault)
 {
-    const RunFlags *f = plan->flags;
-    if (f->resume != fs_exists(plan->log_path)) {
-        return f->resume ? fault_set(fault, ERR_NOT_FOUND, "name the log of the run",
-                                     "--resume: there is no %s", plan->log_path)
-                         : fault_set(fault, ERR_EXISTS, "add --resume, or name another file",
-                                     "--log %s is there already", plan->log_path);
+    if (resume != fs_exists(log)) {
+        return resume ? fault_set(fault, ERR_NOT_FOUND, "name the log of the run",
+                                  "--resume: there is no %s", log)
+                      : fault_set(fault, ERR_EXISTS,
+                                  "name another file, or go on with it: rolltop run --resume",
+                                  "--log %s is there already", log);
     }
-    char *folder = parent_of(plan->log_path);
+    char *folder = parent_of(log);
     Err err = ERR_OK;
     if (!fs_is_dir(folder)) {
         err = fault_set(fault, ERR_NOT_FOUND, "make it, or name another place",
@@ -103,6 +103,13 @@ Err plan_places(RunPlan *plan, Fault *fault)
                             "the log's directory %s cannot be written", folder);
     }
     free(folder);
+    return err;
+}
+
+Err plan_places(RunPlan *plan, Fault *fault)
+{
+    const RunFlags *f = plan->flags;
+    Err err = run_plan_log_place(plan->log_path, f->resume, fault);
     return err != ERR_OK || !f->save ? err : check_makeable("save", f->save, fault);
 }
 

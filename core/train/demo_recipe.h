@@ -18,7 +18,9 @@ typedef struct DemoRecipe {
 
 DemoRecipe demo_recipe_default(void);
 enum { DEMO_TEXT_MAX = 32 };
-Err demo_recipe_make(const DemoRecipe *recipe, const char *dir, uint64_t seed, int threads,
-                     SftEnd *warmup, Fault *fault);
+/* As demo_task_write and demo_task_warm_up, in this order and with the same seed. */
+Err demo_recipe_write(const DemoRecipe *recipe, const char *dir, uint64_t seed, Fault *fault);
+Err demo_recipe_warm_up(const DemoRecipe *recipe, const char *dir, uint64_t seed, int threads,
+                        SftEnd *warmup, Fault *fault);
 
 #endif

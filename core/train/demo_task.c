@@ -193,31 +193,54 @@ static Err warm_up(const DemoRecipe *recipe, const uint64_t *numbers, const char
     return err;
 }
 
-Err demo_recipe_make(const DemoRecipe *recipe, const char *dir, uint64_t seed, int threads,
-                     SftEnd *warmup, Fault *fault)
+/* What follows from a seed: held-out prompts, behind them those to train on. */
+typedef struct Draw {
+    uint64_t *numbers, weights_seed, warmup_seed;
+} Draw;
+
+static Draw draw(const DemoRecipe *recipe, uint64_t seed)
 {
     size_t train = (size_t)recipe->train_prompts;
-    size_t eval = (size_t)recipe->eval_prompts;
     size_t warm = (size_t)recipe->warmup_examples;
     Rng rng;
     rng_seed(&rng, seed);
-    uint64_t *numbers = draw_numbers(recipe, eval + (train > warm ? train : warm), &rng);
+    Draw d = {.numbers = draw_numbers(
+                  recipe, (size_t)recipe->eval_prompts + (train > warm ? train : warm), &rng)};
+    d.weights_seed = rng_u64(&rng);
+    d.warmup_seed = rng_u64(&rng);
+    return d;
+}
+
+Err demo_recipe_write(const DemoRecipe *recipe, const char *dir, uint64_t seed, Fault *fault)
+{
+    size_t train = (size_t)recipe->train_prompts;
+    size_t eval = (size_t)recipe->eval_prompts;
+    Draw d = draw(recipe, seed);
     char *base = fs_join(dir, "base");
     Err err = fs_mkdirs(base, 0755, fault);
     if (!err) {
-        err = write_prompts(recipe, numbers, eval, dir, "eval.jsonl", fault);
+        err = write_prompts(recipe, d.numbers, eval, dir, "eval.jsonl", fault);
     }
     if (!err) {
-        err = write_prompts(recipe, numbers + eval, train, dir, "train.jsonl", fault);
+        err = write_prompts(recipe, d.numbers + eval, train, dir, "train.jsonl", fault);
     }
     if (!err) {
-        err = write_model(recipe, base, rng_u64(&rng), fault);
-    }
-    if (!err) {
-        err = warm_up(recipe, numbers + eval, base, rng_u64(&rng), threads, warmup, fault);
+        err = write_model(recipe, base, d.weights_seed, fault);
     }
     free(base);
-    free(numbers);
+    free(d.numbers);
+    return err;
+}
+
+Err demo_recipe_warm_up(const DemoRecipe *recipe, const char *dir, uint64_t seed, int threads,
+                        SftEnd *warmup, Fault *fault)
+{
+    Draw d = draw(recipe, seed);
+    char *base = fs_join(dir, "base");
+    Err err = warm_up(recipe, d.numbers + recipe->eval_prompts, base, d.warmup_seed, threads,
+                      warmup, fault);
+    free(base);
+    free(d.numbers);
     return err;
 }
 
@@ -241,9 +264,15 @@ DemoTask demo_task_default(void)
     };
 }
 
-Err demo_task_make(const char *dir, uint64_t seed, int threads, Fault *fault)
+Err demo_task_write(const char *dir, uint64_t seed, Fault *fault)
+{
+    DemoRecipe recipe = demo_recipe_default();
+    return demo_recipe_write(&recipe, dir, seed, fault);
+}
+
+Err demo_task_warm_up(const char *dir, uint64_t seed, int threads, Fault *fault)
 {
     DemoRecipe recipe = demo_recipe_default();
     SftEnd warmup;
-    return demo_recipe_make(&recipe, dir, seed, threads, &warmup, fault);
+    return demo_recipe_warm_up(&recipe, dir, seed, threads, &warmup, fault);
 }

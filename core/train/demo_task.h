@@ -20,7 +20,10 @@ typedef struct DemoTask { /* recommended settings that go with the files; static
 } DemoTask;
 
 DemoTask demo_task_default(void);
-/* Writes dir/base/…, dir/train.jsonl, dir/eval.jsonl. Same seed, same bytes. */
-Err demo_task_make(const char *dir, uint64_t seed, int threads, Fault *fault);
+/* Writes dir/base/…, dir/train.jsonl, dir/eval.jsonl, within milliseconds: whatever is checked of
+ * files and model can be checked now. Its weights are random yet. Same seed, same bytes. */
+Err demo_task_write(const char *dir, uint64_t seed, Fault *fault);
+/* Gives the written model its warm-up, which takes a second; `seed` as it was written with. */
+Err demo_task_warm_up(const char *dir, uint64_t seed, int threads, Fault *fault);
 
 #endif

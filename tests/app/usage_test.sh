@@ -39,6 +39,31 @@ says 2 "--hf-checkpoint is needed" run
 says 2 "did you mean --update-inflight" demo --update-inflght resume
 says 2 "the demo settles --hf-checkpoint itself" demo --hf-checkpoint x
 says 0 "--state-interval" demo --help
+# What the demo is given is looked at before it makes a model, and a refused demo leaves nothing.
+demo() {
+    words=$1
+    shift
+    says 2 "$words" demo --headless --log "$T/demo.db" "$@"
+    grep -q "made in" "$T/out" && fail "rolltop demo $*: made its model first"
+    [ -e "$T/demo.db.d" ] && fail "rolltop demo $*: left something"
+    return 0
+}
+demo "--alert-rules: $T/none.ini cannot be opened" --alert-rules "$T/none.ini"
+printf '[alert eng_gone]\nafter = 1s\n' >"$T/alerts.ini"
+demo "alerts.ini:1" --alert-rules "$T/alerts.ini"
+demo "--disk-wait" --disk-wait soon
+demo "--log-max-size" --log-max-size much
+demo "none of auto, f32, bf16" --publish-dtype f8
+demo "does not fit into the model's 64 positions" --rollout-max-response-len 100
+demo "no prompt of" --rollout-max-prompt-len 2
+demo "is no token of a vocabulary" --rollout-stop-token-ids 4000
+demo "larger than the 256 samples" --global-batch-size 4000
+demo "cannot be the name of a run" --run-id a/b
+demo "is not a directory" --save "$T/good.jsonl/x"
+demo "give --ref-load DIR" --use-kl-loss
+says 2 "the log's directory $T/no does not exist" demo --log "$T/no/demo.db"
+[ -e "$T/no" ] && fail "a refused demo made the directory of its log"
+says 2 "rolltop run --resume" demo --log "$T/good.jsonl"
 says 2 "no run is alive" ctl stop
 for version in 3 v3; do # as tables show it, too
     says 2 "no run is alive" ctl update --to $version

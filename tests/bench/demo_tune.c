@@ -338,7 +338,8 @@ int main(int argc, char **argv)
     double begin = cpu_seconds();
     SftEnd warmup = {0};
     Fault fault = {0};
-    if (demo_recipe_make(&t.recipe, t.dir, (uint64_t)t.seed, t.threads, &warmup, &fault)) {
+    if (demo_recipe_write(&t.recipe, t.dir, (uint64_t)t.seed, &fault) ||
+        demo_recipe_warm_up(&t.recipe, t.dir, (uint64_t)t.seed, t.threads, &warmup, &fault)) {
         die(&fault);
     }
     char *base = fs_join(t.dir, "base");

@@ -78,7 +78,8 @@ static void same_seed_same_bytes(void)
         snprintf(name, sizeof name, "task%d", i);
         dirs[i] = fs_join(root, name);
         Fault fault = {0};
-        CHECK_I64(demo_task_make(dirs[i], seeds[i], 1, &fault), ERR_OK);
+        CHECK_I64(demo_task_write(dirs[i], seeds[i], &fault), ERR_OK);
+        CHECK_I64(demo_task_warm_up(dirs[i], seeds[i], 1, &fault), ERR_OK);
         CHECK_STR(fault.sentence, "");
     }
     for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
