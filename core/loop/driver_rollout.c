@@ -51,7 +51,7 @@ static void score(RolloutJob *job, int64_t sample)
     int64_t now = clock_wall_us();
     SampleRewardFact fact = {.sample = sample, .t_us = now, .reward = val_of(reward, now)};
     store_put_sample_reward(d->store, &fact);
-    rollout_reward(job->rollout, sample, reward, clock_mono_us());
+    rollout_reward(job->rollout, sample, reward);
 }
 
 static void log_end(RolloutJob *job, const RolloutAction *action)
@@ -187,7 +187,7 @@ static void tick_job(Driver *d, RolloutJob *job, int64_t now_us)
     driver_attempts_unsent(job);
     if (job->failed && !job->cancelled && job->in_flight > 0) {
         job->cancelled = true; /* the rest of it is of no use any more */
-        rollout_abort(job->rollout, now_us);
+        rollout_abort(job->rollout);
         driver_rollout_pump(job);
     }
     if ((job->over || job->failed || job->cancelled) && job->in_flight == 0) {
@@ -236,7 +236,7 @@ void driver_rollout_cancel(Driver *d)
     RolloutJob *job = running(d);
     if (job && !job->cancelled) {
         job->cancelled = true;
-        rollout_abort(job->rollout, clock_mono_us());
+        rollout_abort(job->rollout);
         driver_rollout_pump(job);
     }
 }

@@ -445,9 +445,8 @@ void rollout_attempt_end(Rollout *r, const RolloutAttemptEnd *end, int64_t now_u
     pump(r, now_us);
 }
 
-void rollout_reward(Rollout *r, int64_t sample, double reward, int64_t now_us)
+void rollout_reward(Rollout *r, int64_t sample, double reward)
 {
-    (void)now_us;
     int slot = slot_of(r, sample);
     if (slot < 0 || r->slots[slot].place != PLACE_ACCEPTED || r->failed || r->aborted) {
         return;
@@ -517,9 +516,8 @@ void rollout_tick(Rollout *r, int64_t now_us)
     pump(r, now_us);
 }
 
-void rollout_abort(Rollout *r, int64_t now_us)
+void rollout_abort(Rollout *r)
 {
-    (void)now_us;
     if (!r->aborted && !r->failed && !r->done) {
         r->aborted = true;
         cancel_running(r);

@@ -104,7 +104,7 @@ void rollout_free(Rollout *rollout);
 /* Events. Actions are read with rollout_next until it gives false. */
 void rollout_begin(Rollout *rollout, int64_t now_us);
 void rollout_attempt_end(Rollout *rollout, const RolloutAttemptEnd *end, int64_t now_us);
-void rollout_reward(Rollout *rollout, int64_t sample, double reward, int64_t now_us);
+void rollout_reward(Rollout *rollout, int64_t sample, double reward);
 void rollout_gate(Rollout *rollout, bool open, int64_t now_us); /* closed: starts nothing new */
 /* The fleet holds another policy now, which is the batch's from here on: to be told before the
  * gate opens. How many waiting samples go on from their tokens, how many begin anew instead. */
@@ -116,7 +116,7 @@ RolloutChange rollout_policy(Rollout *rollout, int64_t version);
 bool rollout_survives(const Rollout *rollout, int64_t version);
 void rollout_tick(Rollout *rollout, int64_t now_us);            /* retries that became due */
 /* Cancels everything in flight; no DONE and no FAILED follow, it is over at in_flight 0. */
-void rollout_abort(Rollout *rollout, int64_t now_us);
+void rollout_abort(Rollout *rollout);
 bool rollout_next(Rollout *rollout, RolloutAction *out);
 int64_t rollout_next_due_us(const Rollout *rollout);            /* 0: nothing waits for time */
 

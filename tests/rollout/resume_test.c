@@ -266,7 +266,7 @@ static void actions(World *w)
             CHECK_I64(f->part.count, a.kept);
             w->resumed += a.kept > 0;
         } else if (a.kind == ROLLOUT_SCORE) {
-            rollout_reward(w->r, a.sample, 1.0, w->now);
+            rollout_reward(w->r, a.sample, 1.0);
         }
         w->done = w->done || a.kind == ROLLOUT_DONE;
         w->failed = w->failed || a.kind == ROLLOUT_FAILED;

@@ -83,8 +83,8 @@ static void plain_course(void)
     CHECK_I64(rollout_accepted(r), 8);
     nothing(r); /* not DONE before the rewards */
     for (int i = 7; i >= 0; i--) {
-        rollout_reward(r, 1000 + i, i * 0.25, 100);
-        rollout_reward(r, 1000 + i, 9.0, 100);
+        rollout_reward(r, 1000 + i, i * 0.25);
+        rollout_reward(r, 1000 + i, 9.0);
     }
     only(r, ROLLOUT_DONE);
     nothing(r);
@@ -318,7 +318,7 @@ static void gate_and_abort(void)
     CHECK_I64(action.sample, 1000); /* the retry goes first */
     CHECK_I64(action.attempt, 2);
     only(r, ROLLOUT_START);
-    rollout_abort(r, 1000002);
+    rollout_abort(r);
     CHECK_I64(only(r, ROLLOUT_CANCEL).sample, 1000);
     CHECK_I64(only(r, ROLLOUT_CANCEL).sample, 1002);
     nothing(r);
@@ -341,7 +341,7 @@ static void a_reward_that_is_no_number_fails_by_name(void)
     RolloutAttemptEnd end = good(1000, 1, 7);
     rollout_attempt_end(r, &end, 1);
     for (RolloutAction a; rollout_next(r, &a);) {}
-    rollout_reward(r, 1000, NAN, 2);
+    rollout_reward(r, 1000, NAN);
     only(r, ROLLOUT_CANCEL);
     only(r, ROLLOUT_CANCEL);
     CHECK(strstr(only(r, ROLLOUT_FAILED).reason, "1000") != NULL);
@@ -455,7 +455,7 @@ static bool sim_step(Sim *s)
         int pick = (int)rng_below(&s->rng, (uint64_t)s->unscored_count);
         int64_t sample = s->unscored[pick];
         s->unscored[pick] = s->unscored[--s->unscored_count];
-        rollout_reward(s->r, sample, rng_unit(&s->rng), s->now);
+        rollout_reward(s->r, sample, rng_unit(&s->rng));
     } else if (rng_below(&s->rng, 20) == 0) {
         s->gate = !s->gate;
         rollout_gate(s->r, s->gate, s->now);
