@@ -143,13 +143,21 @@ static void draw_finished(const Draw *d, int y, const Screen *screen, const Step
                format_age(end - step->started_us, a));
 }
 
-static double longest_step(const Snapshot *s)
+static int64_t step_us(const StepRow *row, int64_t t_us)
 {
-    double longest = 1;
-    for (size_t i = 0; i < s->steps.count; i++) {
-        const StepRow *row = &s->steps.rows[i];
-        int64_t end = row->ended_us > 0 ? row->ended_us : s->t_us;
-        longest = fmax(longest, (double)(end - row->started_us));
+    return (row->ended_us > 0 ? row->ended_us : t_us) - row->started_us;
+}
+
+/* Of the steps that are drawn: one further down that took ten times as long would make all of
+ * them a dot. */
+static double longest_step(const Screen *screen, int top, int rows)
+{
+    const Model *m = screen->m;
+    const StepList *steps = &screen->s->steps;
+    double longest = fmax(1, (double)step_us(&steps->rows[0], screen->s->t_us));
+    for (int i = top; i < top + rows && i < m->shown_count[PANE_STEPS]; i++) {
+        const StepRow *row = &steps->rows[m->shown[PANE_STEPS][i]];
+        longest = fmax(longest, (double)step_us(row, screen->s->t_us));
     }
     return longest;
 }
@@ -166,6 +174,16 @@ static void draw_newest(const Draw *d, int rows, const Screen *screen, double lo
     }
 }
 
+/* How many rows of its `h` go to the list of steps, under the newest one's phases. */
+static int list_rows(const Model *m, int h)
+{
+    int rows = h / 3 > 2 ? h / 3 : 2;
+    if (m->focus == PANE_STEPS && m->zoom) {
+        rows = h / 2;
+    }
+    return h - rows - 1 >= 2 ? rows : h - 1;
+}
+
 void timeline_draw(const Draw *d, const Screen *screen)
 {
     const Model *m = screen->m;
@@ -174,7 +192,10 @@ void timeline_draw(const Draw *d, const Screen *screen)
     char right[64];
     char a[FORMAT_MAX];
     int count = m->shown_count[PANE_STEPS];
-    double longest = longest_step(s);
+    int finished = list_rows(m, d->r.h - 1);
+    int place = model_place(m, s, PANE_STEPS);
+    int top = scroll_top(place, count, finished);
+    double longest = s->steps.count ? longest_step(screen, top, finished) : 1;
     (void)str_format(title, sizeof title, "TIMELINE  step %lld",
                      s->steps.count ? (long long)s->steps.rows[0].step : 0LL);
     (void)str_format(right, sizeof right, "0 to %s", format_age((int64_t)longest, a));
@@ -183,20 +204,11 @@ void timeline_draw(const Draw *d, const Screen *screen)
         draw_text(&body, 2, 0, ROLE_DIM, "no step had begun at this moment");
         return;
     }
-    int finished = body.r.h / 3 > 2 ? body.r.h / 3 : 2;
-    if (m->focus == PANE_STEPS && m->zoom) {
-        finished = body.r.h / 2;
-    }
     int upper = body.r.h - finished - 1;
-    if (upper >= 2) {
+    if (upper > 0) {
         draw_newest(&body, upper, screen, longest);
-    } else {
-        finished = body.r.h - 1;
-        upper = 0;
     }
     int w = body.r.w - LABEL_W - RIGHT_W - 1;
-    int place = model_place(m, s, PANE_STEPS);
-    int top = scroll_top(place, count, finished);
     for (int i = 0; i < finished && top + i < count; i++) {
         bool cursor = top + i == place && m->focus == PANE_STEPS;
         draw_hit(&body, 0, upper + i, body.r.w, HIT_ROW, PANE_STEPS, top + i);

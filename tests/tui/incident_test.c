@@ -127,6 +127,20 @@ static void golden_pages(void)
     player_keys(p, "1");
 }
 
+/* The run is over: bars are as long as the steps on the screen want it, not as one further down. */
+static void golden_end(void)
+{
+    Player *p = &player;
+    player_size(p, 120, 40, false);
+    player_go(p, p->snap.run.last_us);
+    player_draw(p);
+    golden_compare("incident-over-120x40", p->surface);
+    player_keys(p, "3o"); /* all steps: the slow one is there */
+    player_draw(p);
+    golden_compare("incident-steps-120x40", p->surface);
+    player_keys(p, "o1");
+}
+
 int main(void)
 {
     if (!player_open(&player, "incident.db.zst")) {
@@ -136,6 +150,7 @@ int main(void)
     RUN(golden_screens);
     RUN(within_six_keys);
     RUN(golden_pages);
+    RUN(golden_end);
     player_close(&player);
     return test_end();
 }
