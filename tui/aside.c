@@ -60,6 +60,24 @@ Err marks_save(const Model *model, Fault *fault)
     return err;
 }
 
+/* All of `text` into a file that was just made, or no file. */
+static Err fill_file(int fd, Str text, const char *path, Fault *fault)
+{
+    size_t at = 0;
+    ssize_t wrote = 0;
+    while (at < text.n && (wrote >= 0 || errno == EINTR)) {
+        wrote = write(fd, text.p + at, text.n - at);
+        at += wrote > 0 ? (size_t)wrote : 0;
+    }
+    int why = at < text.n ? errno : 0;
+    why = close(fd) != 0 && why == 0 ? errno : why;
+    if (why != 0) {
+        (void)unlink(path);
+        return fault_set_sys(fault, ERR_IO, why, NULL, "cannot write %s", path);
+    }
+    return ERR_OK;
+}
+
 Err copy_to_file(Str text, char *path, size_t size, Fault *fault)
 {
     const char *folder = getenv("TMPDIR");
@@ -70,31 +88,29 @@ Err copy_to_file(Str text, char *path, size_t size, Fault *fault)
         return fault_set_sys(fault, ERR_IO, errno, "set TMPDIR to a folder that can be written",
                              "cannot make %s", path);
     }
-    ssize_t wrote = write(fd, text.p, text.n);
-    (void)close(fd);
-    if (wrote != (ssize_t)text.n) {
-        return fault_set_sys(fault, ERR_IO, errno, NULL, "cannot write %s", path);
-    }
-    return ERR_OK;
+    return fill_file(fd, text, path, fault);
 }
 
 Err export_rows(const Model *model, const Snapshot *snap, int *rows, Fault *fault)
 {
     Text text;
-    int fd = open(model->export_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    const char *path = model->export_path;
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
         return fault_set_sys(fault, errno == EEXIST ? ERR_EXISTS : ERR_IO, errno,
-                             "name a file that is not there yet", "cannot make %s",
-                             model->export_path);
+                             "name a file that is not there yet", "cannot make %s", path);
     }
     text_init(&text, EXPORT_MAX);
     rows_header(model->focus, &text);
     *rows = rows_chosen(model, snap, true, &text);
-    ssize_t wrote = write(fd, text.p, text.n);
-    bool whole = wrote == (ssize_t)text.n && close(fd) == 0;
+    Err err = fill_file(fd, text_str(&text), path, fault);
+    if (err == ERR_OK && text.cut) {
+        (void)unlink(path);
+        err = fault_set(fault, ERR_LIMIT, "mark the rows that are wanted",
+                        "the rows are more than %d MiB", EXPORT_MAX >> 20);
+    }
     text_free(&text);
-    return whole ? ERR_OK : fault_set_sys(fault, ERR_IO, errno, NULL, "cannot write %s",
-                                          model->export_path);
+    return err;
 }
 
 static void set_env(const Model *model, const Snapshot *snap, int64_t now_us)

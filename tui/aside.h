@@ -13,7 +13,7 @@ Err marks_save(const Model *model, Fault *fault);
 /* Writes a copy of the screen to a new file in $TMPDIR or /tmp, mode 0600; its name in `path`. */
 Err copy_to_file(Str text, char *path, size_t size, Fault *fault);
 /* Writes the marked rows of the pane in focus, or all that are shown, with the names of their
- * fields into model->export_path, a new file of mode 0600. */
+ * fields into model->export_path, a new file of mode 0600; complete or not at all. */
 Err export_rows(const Model *model, const Snapshot *snap, int *rows, Fault *fault);
 /* Runs the user's command in the terminal, with ROLLTOP_* in its environment, and waits for
  * Enter. The exit status, -1 when it could not be started. */

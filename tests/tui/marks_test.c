@@ -1,6 +1,12 @@
 /* Marks in every pane, and what takes the marked rows: actions, copies, exports, comparisons. */
+#include "core/base/fs.h"
 #include "tests/tui/model_lib.h"
+#include "tui/aside.h"
 #include "tui/rows.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static void marks(void)
 {
@@ -153,6 +159,31 @@ static void exports(void)
     model_free(model);
 }
 
+/* A file that cannot be written whole is not left behind: the same name serves again. */
+static void exports_whole(void)
+{
+    Model *model = fresh(false, false);
+    char folder[] = "/tmp/rolltop-export-XXXXXX";
+    struct rlimit usual;
+    Fault fault = {0};
+    int rows = 0;
+    CHECK(mkdtemp(folder) != NULL && getrlimit(RLIMIT_FSIZE, &usual) == 0);
+    (void)str_format(model->export_path, sizeof model->export_path, "%s/rows.tsv", folder);
+    struct rlimit small = {.rlim_cur = 10, .rlim_max = usual.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    Err err = export_rows(model, &s, &rows, &fault);
+    CHECK(setrlimit(RLIMIT_FSIZE, &usual) == 0);
+    CHECK_I64(err, ERR_IO);
+    CHECK(strstr(fault.sentence, "rows.tsv: File too large") != NULL);
+    CHECK(!fs_exists(model->export_path));
+    CHECK_I64(export_rows(model, &s, &rows, NULL), ERR_OK);
+    CHECK_I64(rows, 16);
+    CHECK_I64(export_rows(model, &s, &rows, NULL), ERR_EXISTS);
+    CHECK(fs_remove_tree(folder, NULL) == ERR_OK);
+    model_free(model);
+}
+
 int main(void)
 {
     RUN(marks);
@@ -161,5 +192,6 @@ int main(void)
     RUN(rows_as_text);
     RUN(compares);
     RUN(exports);
+    RUN(exports_whole);
     return test_end();
 }
