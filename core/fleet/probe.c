@@ -160,7 +160,7 @@ static Judged judge(const ProbeState *p, const ProbeSettings *s, int64_t now_us)
     } else if (silence >= patience) {
         j.state = ENGINE_DEAD;
         (void)str_format(j.reason, sizeof j.reason, "no answer for %.1f s%s%s", seconds(silence),
-                         p->last_error[0] ? ", last " : "", p->last_error);
+                         p->failed ? ", last " : "", p->failed ? p->last_error : "");
     } else if (silence >= s->stale_ms * 1000 && patience > s->dead_ms * 1000) {
         const bool held = p->held_fenced || p->held_loading || p->held_paused;
         j.state = held ? ENGINE_STALE : ENGINE_SLOW;
@@ -280,6 +280,7 @@ unsigned probe_due(ProbeState *p, const ProbeSettings *s, int64_t now_us)
 
 static void note_failure(ProbeState *p, const EngineAnswer *a, int64_t now_us)
 {
+    p->failed = true;
     (void)str_format(p->last_error, sizeof p->last_error, "%s", a->outcome);
     p->cut_off = a->end == HTTP_END_TIMEOUT_CONNECT || a->end == HTTP_END_NAME
                  || a->end == HTTP_END_REFUSED;
@@ -363,7 +364,7 @@ static bool note_reply(ProbeState *p, const ProbeSettings *s, ProbeKind kind,
     }
     p->last_ok_us = now_us;
     p->refused_in_row = 0;
-    p->exited = p->cut_off = false;
+    p->exited = p->cut_off = p->failed = false;
     if (kind == PROBE_PING || kind == PROBE_LOADS) {
         p->last_took_us = a->took_us;
         p->slow_in_row = a->took_us >= s->stale_ms * 1000 ? p->slow_in_row + 1 : 0;
@@ -436,6 +437,7 @@ ProbeVerdict probe_tokens(ProbeState *p, const ProbeSettings *s, int64_t now_us)
                       || now_us - p->last_progress_us > TOKENS_US;
     if (p->last_ok_us > 0 && !p->exited) {
         p->last_ok_us = p->last_progress_us = p->moved_us = now_us;
+        p->failed = false;
         if (!news) {
             return (ProbeVerdict){0}; /* thousands of tokens a second: nothing to judge anew */
         }

@@ -72,6 +72,7 @@ typedef struct ProbeState {
     int64_t sent_lost_us[PROBE_ENGINE_KINDS]; /* own.lost_us when the one in flight was sent */
     bool cut_off;       /* the last probe that failed did not get as far as a connection */
     char last_error[96]; /* outcome of the last probe that failed */
+    bool failed;         /* … since it answered last */
 } ProbeState;
 
 typedef struct ProbeVerdict {

@@ -521,6 +521,21 @@ static void the_parent_knows_first(void)
     free(w);
 }
 
+/* Why it was silent another time is no reason of this time. */
+static void a_reason_is_of_this_silence(void)
+{
+    World *w = world_up();
+    verdict(w, probe_exit(&w->p, "exited with status 0", w->now));
+    w->identity = "200/2";
+    CHECK(until(w, ENGINE_UP, 5000) <= 2000);
+    run(w, 20000);
+    w->mood = FROZEN;
+    CHECK(until(w, ENGINE_DEAD, 10000) <= 3000);
+    CHECK(strstr(w->reason, "no answer for ") == w->reason);
+    CHECK(strstr(w->reason, "exited") == NULL);
+    free(w);
+}
+
 static void without_an_identity_counters_tell(void)
 {
     World *w = world_new();
@@ -571,6 +586,7 @@ int main(void)
     RUN(a_timeout_that_is_ours_is_no_evidence);
     RUN(what_we_hold_is_not_judged);
     RUN(the_parent_knows_first);
+    RUN(a_reason_is_of_this_silence);
     RUN(without_an_identity_counters_tell);
     return test_end();
 }
