@@ -40,7 +40,7 @@ static Err copy_file(const char *from, const char *to, Fault *fault)
         if (fs_read_at(&file, at, chunk, n) != ERR_OK) {
             memset(chunk, 0, n); /* a bad place on the disk: its pages are damaged ones */
         }
-        if (write(fd, chunk, n) != (ssize_t)n) {
+        if (!fs_write_all(fd, chunk, n)) {
             err = fault_set_sys(fault, ERR_IO, errno, NULL, "%s: cannot write the copy", to);
         }
     }

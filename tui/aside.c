@@ -63,13 +63,7 @@ Err marks_save(const Model *model, Fault *fault)
 /* All of `text` into a file that was just made, or no file. */
 static Err fill_file(int fd, Str text, const char *path, Fault *fault)
 {
-    size_t at = 0;
-    ssize_t wrote = 0;
-    while (at < text.n && (wrote >= 0 || errno == EINTR)) {
-        wrote = write(fd, text.p + at, text.n - at);
-        at += wrote > 0 ? (size_t)wrote : 0;
-    }
-    int why = at < text.n ? errno : 0;
+    int why = fs_write_all(fd, text.p, text.n) ? 0 : errno;
     why = close(fd) != 0 && why == 0 ? errno : why;
     if (why != 0) {
         (void)unlink(path);

@@ -77,7 +77,7 @@ Err fs_read(const char *path, Text *out, Fault *fault)
     return err;
 }
 
-static Err write_all(int fd, const void *bytes, size_t n)
+bool fs_write_all(int fd, const void *bytes, size_t n)
 {
     const char *p = bytes;
     while (n > 0) {
@@ -86,12 +86,12 @@ static Err write_all(int fd, const void *bytes, size_t n)
             continue;
         }
         if (done < 0) {
-            return ERR_IO;
+            return false;
         }
         p += done;
         n -= (size_t)done;
     }
-    return ERR_OK;
+    return true;
 }
 
 static void sync_parent(const char *path)
@@ -119,7 +119,7 @@ Err fs_write_atomic(const char *path, const void *bytes, size_t n, Fault *fault)
                             temp);
         goto done;
     }
-    if (write_all(fd, bytes, n) != ERR_OK || fsync(fd) != 0) {
+    if (!fs_write_all(fd, bytes, n) || fsync(fd) != 0) {
         err = fault_set_sys(fault, ERR_IO, errno, errno == ENOSPC ? "free some space" : NULL,
                             "%s cannot be written", temp);
         close(fd);

@@ -8,6 +8,8 @@
 Err fs_read(const char *path, Text *out, Fault *fault);
 /* Temp file in the same directory, fsync, rename, fsync of the directory. */
 Err fs_write_atomic(const char *path, const void *bytes, size_t n, Fault *fault);
+/* All n bytes, in as many pieces as it takes; false: errno says why. */
+bool fs_write_all(int fd, const void *bytes, size_t n);
 Err fs_mkdirs(const char *path, unsigned mode, Fault *fault); /* like mkdir -p */
 Err fs_remove_tree(const char *path, Fault *fault); /* missing is fine; follows no symlink */
 bool fs_exists(const char *path);

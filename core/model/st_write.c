@@ -2,6 +2,7 @@
  * no second copy of the model. */
 #include "core/model/safetensors.h"
 
+#include "core/base/fs.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 
@@ -14,23 +15,12 @@
 
 enum { HEADER_MAX = 100000000 };
 
-static Err write_all(int fd, const void *bytes, size_t n, const char *path, Fault *fault)
+static Err write_part(int fd, const void *bytes, size_t n, const char *path, Fault *fault)
 {
-    const char *p = bytes;
-    while (n > 0) {
-        size_t piece = n < ((size_t)1 << 30) ? n : (size_t)1 << 30;
-        ssize_t done = write(fd, p, piece);
-        if (done < 0 && errno == EINTR) {
-            continue;
-        }
-        if (done <= 0) {
-            return fault_set_sys(fault, ERR_IO, errno, "free some space or choose another place",
-                                 "cannot write %s", path);
-        }
-        p += done;
-        n -= (size_t)done;
-    }
-    return ERR_OK;
+    return fs_write_all(fd, bytes, n)
+               ? ERR_OK
+               : fault_set_sys(fault, ERR_IO, errno, "free some space or choose another place",
+                               "cannot write %s", path);
 }
 
 /* Bytes of the data; false when the shape is negative or overflows. */
@@ -139,11 +129,11 @@ Err st_write(const char *path, const StWriteTensor *tensors, size_t count,
                             "cannot create %s", temp);
         goto done;
     }
-    err = write_all(fd, header.p, header.n, temp, fault);
+    err = write_part(fd, header.p, header.n, temp, fault);
     for (size_t i = 0; i < count && err == ERR_OK; i++) {
         size_t bytes = 0;
         (void)tensor_bytes(&tensors[i], &bytes);
-        err = write_all(fd, tensors[i].data, bytes, temp, fault);
+        err = write_part(fd, tensors[i].data, bytes, temp, fault);
     }
     if (err == ERR_OK && fsync(fd) != 0) {
         err = fault_set_sys(fault, ERR_IO, errno, NULL, "cannot sync %s", temp);

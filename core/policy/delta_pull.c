@@ -36,7 +36,9 @@ static Err copy_file(const char *from, const char *to, Fault *fault)
     }
     for (ssize_t n = read(in, chunk, COPY_CHUNK); n != 0 && err == ERR_OK;
          n = read(in, chunk, COPY_CHUNK)) {
-        if (n < 0 || write(out, chunk, (size_t)n) != n) {
+        if (n < 0) {
+            err = fault_set_sys(fault, ERR_IO, errno, NULL, "%s cannot be read", from);
+        } else if (!fs_write_all(out, chunk, (size_t)n)) {
             err = fault_set_sys(fault, ERR_IO, errno, "make room", "writing %s failed", to);
         }
     }

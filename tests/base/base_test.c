@@ -8,7 +8,10 @@
 #include "core/base/utf8.h"
 #include "tests/harness.h"
 
+#include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void test_fault_keeps_the_first_sentence(void)
@@ -233,6 +236,32 @@ static void test_files(void)
     free(file);
 }
 
+/* A limit on sizes, as a disk that is full, lets the beginning through: the rest is tried, and the
+ * error is that of the rest. */
+static void test_short_writes(void)
+{
+    char dir[] = "/tmp/rolltop-base-XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    char *file = fs_join(dir, "f");
+    CHECK_I64(fs_write_atomic(file, "hello", 5, NULL), ERR_OK);
+    struct rlimit usual;
+    CHECK(getrlimit(RLIMIT_FSIZE, &usual) == 0);
+    struct rlimit small = {.rlim_cur = 10, .rlim_max = usual.rlim_max};
+    (void)signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    Fault fault = {0};
+    CHECK_I64(fs_write_atomic(file, "hello, hello, hello", 19, &fault), ERR_IO);
+    CHECK(setrlimit(RLIMIT_FSIZE, &usual) == 0);
+    CHECK_I64(fault.sys_errno, EFBIG);
+    Text t;
+    text_init(&t, 100);
+    CHECK_I64(fs_read(file, &t, NULL), ERR_OK);
+    CHECK_STR(text_c(&t), "hello");
+    text_free(&t);
+    CHECK(unlink(file) == 0 && rmdir(dir) == 0); /* nothing else was left there */
+    free(file);
+}
+
 static void test_arena_and_digest(void)
 {
     Arena *arena = arena_new(100000);
@@ -304,6 +333,7 @@ int main(void)
     RUN(test_flags);
     RUN(test_flags_help);
     RUN(test_files);
+    RUN(test_short_writes);
     RUN(test_arena_and_digest);
     RUN(test_streamed_hashes);
     return test_end();
