@@ -206,7 +206,7 @@ Err delta_encode(DeltaScratch *scratch, DeltaEncoding encoding, const void *old_
 
 /* ---- applying ----------------------------------------------------------------------------- */
 
-static Err bad_frame(Fault *fault, const char *words)
+Err delta_damaged(Fault *fault, const char *words)
 {
     return fault_set(fault, ERR_FORMAT, "publish the version again", "the delta is damaged: %s",
                      words);
@@ -217,7 +217,7 @@ static Err overwrite(const unsigned char *payload, size_t payload_n, unsigned ch
 {
     uint64_t count = payload_n >= 4 ? read_u32(payload) : 0;
     if (payload_n < 4 || payload_n != 4 + 5 * count) {
-        return bad_frame(fault, "its count does not fit its length");
+        return delta_damaged(fault, "its count does not fit its length");
     }
     const unsigned char *positions = payload + 4;
     const unsigned char *values = positions + 4 * count;
@@ -225,7 +225,7 @@ static Err overwrite(const unsigned char *payload, size_t payload_n, unsigned ch
     for (uint64_t i = 0; i < count; i++) {
         uint32_t at = read_u32(positions + 4 * i);
         if ((int64_t)at <= last || at >= n) {
-            return bad_frame(fault, "a position is out of order or out of the tensor");
+            return delta_damaged(fault, "a position is out of order or out of the tensor");
         }
         bytes[at] = values[i];
         last = at;
@@ -239,10 +239,10 @@ Err delta_apply(DeltaScratch *scratch, DeltaEncoding encoding, const void *frame
     unsigned long long size = ZSTD_getFrameContentSize(frame, frame_n);
     uint64_t most = encoding == DELTA_XOR ? n : 4 + 5 * (uint64_t)n;
     if (size == ZSTD_CONTENTSIZE_ERROR || size == ZSTD_CONTENTSIZE_UNKNOWN) {
-        return bad_frame(fault, "no zstd frame that states its size");
+        return delta_damaged(fault, "no zstd frame that states its size");
     }
     if (size > most || (encoding == DELTA_XOR && size != n)) {
-        return bad_frame(fault, "it is for a tensor of another length");
+        return delta_damaged(fault, "it is for a tensor of another length");
     }
     if (encoding == DELTA_XOR) {
         return delta_xor_apply(scratch, frame, frame_n, bytes, n, kind, sum, fault);
@@ -254,7 +254,7 @@ Err delta_apply(DeltaScratch *scratch, DeltaEncoding encoding, const void *frame
     size_t got = ZSTD_decompress(payload, size, frame, frame_n);
     Err err = ERR_OK;
     if (ZSTD_isError(got) || got != size) {
-        err = bad_frame(fault, "zstd cannot read it");
+        err = delta_damaged(fault, "zstd cannot read it");
     } else {
         err = overwrite(payload, got, bytes, n, fault);
     }

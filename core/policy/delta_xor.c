@@ -377,19 +377,13 @@ static void xor_into(unsigned char *bytes, const unsigned char *payload, size_t 
     xor_bytes(bytes + i, bytes + i, payload + i, n - i);
 }
 
-static Err damaged(Fault *fault, const char *words)
-{
-    return fault_set(fault, ERR_FORMAT, "publish the version again", "the delta is damaged: %s",
-                     words);
-}
-
 static Err decoder_open(Decoder *decoder, const void *frame, size_t frame_n, size_t n,
                         Fault *fault)
 {
     ZSTD_frameHeader header;
     if (ZSTD_getFrameHeader(&header, frame, frame_n) != 0 || header.frameType != ZSTD_frame
         || header.frameContentSize != n || header.windowSize > WINDOW_MOST) {
-        return damaged(fault, "its header is not that of a frame of this tensor");
+        return delta_damaged(fault, "its header is not that of a frame of this tensor");
     }
     const size_t size = ZSTD_decodingBufferSize_min(header.windowSize, n);
     if (!ZSTD_isError(size) && size > decoder->capacity) {
@@ -443,7 +437,7 @@ Err delta_xor_apply(DeltaScratch *scratch, const void *frame, size_t frame_n,
         size_t out_n = 0;
         if (wanted > left || !decoder_next(decoder, part, wanted, &out, &out_n)
             || out_n > n - at) {
-            err = damaged(fault, "zstd cannot read it");
+            err = delta_damaged(fault, "zstd cannot read it");
             break;
         }
         xor_into(bytes + at, out, out_n);
@@ -454,7 +448,7 @@ Err delta_xor_apply(DeltaScratch *scratch, const void *frame, size_t frame_n,
         wanted = ZSTD_nextSrcSizeToDecompress(decoder->zstd);
     }
     if (err == ERR_OK && (at != n || left != 0)) {
-        err = damaged(fault, "it ends early, or more follows");
+        err = delta_damaged(fault, "it ends early, or more follows");
     }
     delta_summer_end(&summer, err == ERR_OK ? sum : NULL);
     return err;

@@ -14,4 +14,7 @@ Err delta_xor_apply(DeltaScratch *scratch, const void *frame, size_t frame_n,
                     unsigned char *bytes, size_t n, DeltaSum kind, char sum[DELTA_SUM_TEXT],
                     Fault *fault);
 
+/* ERR_FORMAT for either encoding: what is wrong with its frame. */
+Err delta_damaged(Fault *fault, const char *words);
+
 #endif
