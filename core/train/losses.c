@@ -90,7 +90,8 @@ static void normalise_row(const double *r, size_t n, bool divide, double *out)
 void loss_normalise_rewards(const LossConfig *config, const double *rewards, size_t count,
                             double *normalised)
 {
-    bool raw = !config->rewards_normalization || config->estimator == ADVANTAGE_REINFORCE_PP;
+    bool raw = !config->rewards_normalization || config->estimator == ADVANTAGE_REINFORCE_PP ||
+               config->estimator == ADVANTAGE_PPO;
     if (raw) {
         memcpy(normalised, rewards, count * sizeof *rewards);
         return;
@@ -230,6 +231,9 @@ static Err sample_advantages(const LossConfig *config, const LossSample *s, size
                              index);
         }
         break;
+    case ADVANTAGE_PPO:
+        return fault_set(fault, ERR_UNSUPPORTED, "use grpo",
+                         "advantages of ppo need a critic's values");
     }
     for (size_t t = 0; t < s->count && config->opd_kl_coef != 0.0; t++) {
         out[t] -= config->opd_kl_coef * ((double)old[t] - (double)s->teacher_logp[t]);

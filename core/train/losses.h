@@ -10,7 +10,8 @@
 
 typedef enum AdvantageEstimator {
     ADVANTAGE_GRPO, ADVANTAGE_GSPO, ADVANTAGE_CISPO, ADVANTAGE_REINFORCE_PP,
-    ADVANTAGE_REINFORCE_PP_BASELINE
+    ADVANTAGE_REINFORCE_PP_BASELINE,
+    ADVANTAGE_PPO /* refused: it needs a critic; its pure parts are in losses_math.h */
 } AdvantageEstimator;
 typedef enum KlType { KL_K1, KL_K2, KL_K3, KL_LOW_VAR } KlType;
 typedef enum LossType { LOSS_POLICY, LOSS_SFT } LossType;
@@ -52,8 +53,8 @@ typedef struct LossSample { /* one sample's response tokens, all arrays [count] 
 /* r' of §6.1 into normalised[count]. */
 void loss_normalise_rewards(const LossConfig *config, const double *rewards, size_t count,
                             double *normalised);
-/* §6.3 into advantages (per sample arrays of its count); ppo, which needs a critic, is not among
- * the estimators. ERR_NUMERIC names the first non-finite input, ERR_ARG a sample that the estimator
+/* §6.3 into advantages (per sample arrays of its count); ppo, which needs a critic, is
+ * ERR_UNSUPPORTED. ERR_NUMERIC names the first non-finite input, ERR_ARG a sample that the estimator
  * cannot take. */
 Err loss_advantages(const LossConfig *config, const LossSample *samples, size_t count,
                     const double *normalised, float *const *advantages, Fault *fault);

@@ -110,6 +110,29 @@ bool loss_discounted_returns(double reward, const double *kl, const uint8_t *mas
     return true;
 }
 
+void loss_gae(double reward, const double *kl, const double *values, size_t count, double kl_coef,
+              double gamma, double lambd, double *advantages, double *returns)
+{
+    double run = 0.0;
+    for (size_t t = count; t-- > 0;) {
+        bool is_last = t + 1 == count;
+        double token = -kl_coef * kl[t] + (is_last ? reward : 0.0);
+        double delta = token + gamma * (is_last ? 0.0 : values[t + 1]) - values[t];
+        run = delta + gamma * lambd * run;
+        advantages[t] = run;
+        returns[t] = run + values[t];
+    }
+}
+
+double loss_value_token(double value, double old_value, double target, double clip, bool *clipped)
+{
+    double cut = old_value + clamp(value - old_value, -clip, clip);
+    double free_loss = (value - target) * (value - target);
+    double cut_loss = (cut - target) * (cut - target);
+    *clipped = fabs(value - old_value) > clip; /* not where the clipped loss wins, unlike policy */
+    return fmax(cut_loss, free_loss);
+}
+
 void loss_whiten_add(LossWhiten *w, const double *x, const uint8_t *mask, size_t count)
 {
     for (size_t t = 0; t < count; t++) {

@@ -30,6 +30,14 @@ double loss_sequence_kl(const double *logp, const double *old, const uint8_t *ma
 bool loss_discounted_returns(double reward, const double *kl, const uint8_t *mask, size_t count,
                              double kl_coef, double gamma, double *out);
 
+/* What ppo needs besides: held to slime's vectors, without a caller until a trainer of ours has a
+ * critic. Generalised advantage estimation over one sample: kl, values, advantages and returns are
+ * [count]; values beyond the end are 0; returns = advantages + values. */
+void loss_gae(double reward, const double *kl, const double *values, size_t count, double kl_coef,
+              double gamma, double lambd, double *advantages, double *returns);
+/* Clipped value loss of one token, no half. */
+double loss_value_token(double value, double old_value, double target, double clip, bool *clipped);
+
 typedef struct LossWhiten { /* sums over unmasked tokens, then (x - mean) * factor */
     double n, sum, squares;
     double mean, factor;

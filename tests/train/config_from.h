@@ -8,7 +8,7 @@
 static inline AdvantageEstimator estimator_from(const char *name)
 {
     static const char *const names[] = {"grpo", "gspo", "cispo", "reinforce_plus_plus",
-                                        "reinforce_plus_plus_baseline"};
+                                        "reinforce_plus_plus_baseline", "ppo"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(names[i], name) == 0) {
             return (AdvantageEstimator)i;

@@ -332,6 +332,67 @@ static void try_end_to_end(const char *id, const cJSON *in, const cJSON *expecte
     samples_free(&s);
 }
 
+static void try_gae(const char *id, const cJSON *in, const cJSON *expected)
+{
+    double *rewards = data_doubles(json_get(in, "rewards"), NULL);
+    double kl_coef = json_double(in, "kl_coef", 0.0);
+    KlType type = kl_from(json_string(in, "kl_loss_type", "k1"));
+    for (size_t i = 0; i < data_count(json_get(in, "values")); i++) {
+        size_t n = 0;
+        double *values = data_doubles(data_at(json_get(in, "values"), i), &n);
+        double *logp = data_doubles(data_at(json_get(in, "log_probs"), i), NULL);
+        double *ref = data_doubles(data_at(json_get(in, "ref_log_probs"), i), NULL);
+        double *kl = xcalloc(n, sizeof *kl);
+        double *adv = xcalloc(n, sizeof *adv);
+        double *returns = xcalloc(n, sizeof *returns);
+        for (size_t t = 0; t < n && kl_coef != 0.0; t++) {
+            kl[t] = loss_kl(type, logp[t] - ref[t], 1.0, false, NULL);
+        }
+        loss_gae(rewards[i], kl, values, n, kl_coef, json_double(in, "gamma", 1.0),
+                 json_double(in, "lambd", 1.0), adv, returns);
+        check_list(id, adv, data_at(json_get(expected, "advantages"), i));
+        check_list(id, returns, data_at(json_get(expected, "returns"), i));
+        free(values);
+        free(logp);
+        free(ref);
+        free(kl);
+        free(adv);
+        free(returns);
+    }
+    free(rewards);
+}
+
+static void try_value_loss(const char *id, const cJSON *in, const cJSON *expected)
+{
+    double *values = data_doubles(json_get(in, "values"), NULL);
+    double *old = data_doubles(json_get(in, "old_values"), NULL);
+    double *returns = data_doubles(json_get(in, "returns"), NULL);
+    double loss = 0.0;
+    double clipfrac = 0.0;
+    size_t at = 0;
+    for (size_t i = 0; i < data_count(json_get(in, "loss_masks")); i++) {
+        size_t n = 0;
+        double *mask = data_doubles(data_at(json_get(in, "loss_masks"), i), &n);
+        double sum = 0.0;
+        for (size_t t = 0; t < n; t++) {
+            sum += mask[t];
+        }
+        for (size_t t = 0; t < n; t++, at++) {
+            bool clipped = false;
+            double x = loss_value_token(values[at], old[at], returns[at],
+                                        json_double(in, "value_clip", 0.2), &clipped);
+            loss += mask[t] * x / fmax(sum, 1.0);
+            clipfrac += clipped ? mask[t] / fmax(sum, 1.0) : 0.0;
+        }
+        free(mask);
+    }
+    check_one(id, "value_loss", loss, expected);
+    check_one(id, "value_clipfrac", clipfrac, expected);
+    free(values);
+    free(old);
+    free(returns);
+}
+
 static void try_vector(const cJSON *v)
 {
     const char *id = json_string(v, "id", "?");
@@ -340,9 +401,7 @@ static void try_vector(const cJSON *v)
     const cJSON *expected = json_get(v, "expected");
     int before = test_checks;
     bool elsewhere = false;
-    if (strcmp(json_string(in, "advantage_estimator", ""), "ppo") == 0) {
-        elsewhere = true;
-    } else if (strcmp(kind, "reward_normalization") == 0) {
+    if (strcmp(kind, "reward_normalization") == 0) {
         try_rewards(id, in, expected);
     } else if (strcmp(kind, "kl") == 0) {
         try_kl(id, in, expected);
@@ -360,12 +419,16 @@ static void try_vector(const cJSON *v)
         try_whitening(id, in, expected);
     } else if (strcmp(kind, "tis") == 0 || strcmp(kind, "icepop") == 0) {
         try_weights(id, in, expected, kind[0] == 'i');
+    } else if (strcmp(kind, "ppo_gae") == 0) {
+        try_gae(id, in, expected);
+    } else if (strcmp(kind, "value_loss") == 0) {
+        try_value_loss(id, in, expected);
     } else if (strcmp(kind, "reducer") == 0) {
         try_reducer(id, in, expected);
     } else if (strcmp(kind, "policy_loss_end_to_end") == 0) {
         try_end_to_end(id, in, expected);
     } else {
-        elsewhere = true; /* filters, pass@k: rollout; broadcast, OPD: below; a critic: nobody */
+        elsewhere = true; /* filters, pass@k: rollout; broadcast, OPD: losses_test, learner_test */
     }
     vectors_elsewhere += elsewhere;
     vectors_run += !elsewhere && test_checks > before;
@@ -380,9 +443,8 @@ static void published_vectors(void)
         try_vector(v);
     }
     printf("     %d vectors\n", vectors_run);
-    CHECK_I64(vectors_run, 101);
-    /* 7 dynamic filters, 6 pass@k, grpo broadcast, opd; 7 of ppo, for which there is no critic */
-    CHECK_I64(vectors_elsewhere, 22);
+    CHECK_I64(vectors_run, 108);
+    CHECK_I64(vectors_elsewhere, 15); /* 7 dynamic filters, 6 pass@k, grpo broadcast, opd */
     cJSON_Delete(file);
 }
 
