@@ -9,15 +9,21 @@
 
 enum { STATUS_MS = 2000 };
 
+/* A core that ends closes what it has not answered yet: then nobody listens at the second try. */
 static bool ask(const char *socket, cJSON **status, Err *err)
 {
-    CtlClient *client = NULL;
-    *err = ctl_connect(socket, STATUS_MS, &client, NULL);
-    if (*err != ERR_OK) {
-        return false;
+    for (int tries = 0; tries < 2; tries++) {
+        CtlClient *client = NULL;
+        *err = ctl_connect(socket, STATUS_MS, &client, NULL);
+        if (*err != ERR_OK) {
+            return false;
+        }
+        Err how = ctl_call(client, STR("{\"cmd\":\"status\"}"), STATUS_MS, status, NULL);
+        ctl_client_free(client);
+        if (how != ERR_NET) {
+            break;
+        }
     }
-    (void)ctl_call(client, STR("{\"cmd\":\"status\"}"), STATUS_MS, status, NULL);
-    ctl_client_free(client);
     return true;
 }
 
