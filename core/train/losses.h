@@ -54,8 +54,8 @@ typedef struct LossSample { /* one sample's response tokens, all arrays [count] 
 void loss_normalise_rewards(const LossConfig *config, const double *rewards, size_t count,
                             double *normalised);
 /* §6.3 into advantages (per sample arrays of its count); ppo, which needs a critic, is
- * ERR_UNSUPPORTED. ERR_NUMERIC names the first non-finite input, ERR_ARG a sample that the estimator
- * cannot take. */
+ * ERR_UNSUPPORTED. ERR_NUMERIC names the first non-finite input, ERR_ARG a sample that the
+ * estimator cannot take. */
 Err loss_advantages(const LossConfig *config, const LossSample *samples, size_t count,
                     const double *normalised, float *const *advantages, Fault *fault);
 

@@ -202,29 +202,91 @@ static void try_opsm(const char *id, const cJSON *in, const cJSON *expected)
     samples_free(&s);
 }
 
-static void try_returns(const char *id, const cJSON *in, const cJSON *expected, bool baseline)
+/* One sample through the function that a run calls: floats in and out, so 1e-6. */
+static void check_advantages(const char *id, const LossConfig *config, LossSample sample,
+                             double reward, const cJSON *expected)
+{
+    float *out = xcalloc(sample.count, sizeof *out);
+    CHECK_I64(sample.count, data_count(expected));
+    CHECK_I64(loss_advantages(config, &sample, 1, &reward, &out, NULL), ERR_OK);
+    for (size_t t = 0; t < sample.count; t++) {
+        double want = data_at(expected, t)->valuedouble;
+        if (fabs(out[t] - want) > 1e-6) {
+            printf("%s: token %zu\n", id, t);
+        }
+        CHECK_NEAR(out[t], want, 1e-6);
+    }
+    free(out);
+}
+
+static void try_returns(const char *id, const cJSON *in, const cJSON *expected)
 {
     double *rewards = data_doubles(json_get(in, "rewards"), NULL);
-    double kl_coef = json_double(in, "kl_coef", 0.0);
     for (size_t i = 0; i < data_count(expected); i++) {
         size_t n = 0;
         double *kl = data_doubles(data_at(json_get(in, "kl"), i), &n);
         double *out = xcalloc(n, sizeof *out);
-        if (baseline) {
-            for (size_t t = 0; t < n; t++) {
-                out[t] = rewards[i] - kl_coef * kl[t];
-            }
-        } else {
-            uint8_t *mask = data_mask(data_at(json_get(in, "loss_masks"), i));
-            CHECK(loss_discounted_returns(rewards[i], kl, mask, n, kl_coef,
-                                          json_double(in, "gamma", 1.0), out));
-            free(mask);
-        }
+        uint8_t *mask = data_mask(data_at(json_get(in, "loss_masks"), i));
+        CHECK(loss_discounted_returns(rewards[i], kl, mask, n, json_double(in, "kl_coef", 0.0),
+                                      json_double(in, "gamma", 1.0), out));
         check_list(id, out, data_at(expected, i));
+        free(mask);
         free(kl);
         free(out);
     }
     free(rewards);
+}
+
+static void try_baseline(const char *id, const cJSON *in, const cJSON *expected)
+{
+    double *rewards = data_doubles(json_get(in, "rewards"), NULL);
+    LossConfig config = loss_config_default();
+    config.estimator = ADVANTAGE_REINFORCE_PP_BASELINE;
+    config.kl_coef = json_double(in, "kl_coef", 0.0);
+    for (size_t i = 0; i < data_count(expected); i++) { /* k1 against a reference of zeros */
+        size_t n = 0;
+        float *old = data_floats(data_at(json_get(in, "kl"), i), &n);
+        float *zeros = xcalloc(n, sizeof *zeros);
+        check_advantages(id, &config, (LossSample){.count = n, .logp = old, .old_logp = old,
+                                                   .ref_logp = zeros},
+                         rewards[i], data_at(expected, i));
+        free(old);
+        free(zeros);
+    }
+    free(rewards);
+}
+
+static void try_broadcast(const char *id, const cJSON *in, const cJSON *expected)
+{
+    double *rewards = data_doubles(json_get(in, "rewards"), NULL);
+    LossConfig config = loss_config_default();
+    for (size_t i = 0; i < data_count(expected); i++) {
+        size_t n = (size_t)data_at(json_get(in, "response_lengths"), i)->valuedouble;
+        float *zeros = xcalloc(n, sizeof *zeros);
+        check_advantages(id, &config, (LossSample){.count = n, .logp = zeros, .old_logp = zeros},
+                         rewards[i], data_at(expected, i));
+        free(zeros);
+    }
+    free(rewards);
+}
+
+/* The vector's advantages are grpo's: one reward at each token. */
+static void try_distillation(const char *id, const cJSON *in, const cJSON *expected)
+{
+    LossConfig config = loss_config_default();
+    config.opd_kl_coef = json_double(in, "opd_kl_coef", 0.0);
+    for (size_t i = 0; i < data_count(expected); i++) {
+        size_t n = 0;
+        double *rewards = data_doubles(data_at(json_get(in, "advantages"), i), NULL);
+        float *student = data_floats(data_at(json_get(in, "student_log_probs"), i), &n);
+        float *teacher = data_floats(data_at(json_get(in, "teacher_log_probs"), i), NULL);
+        check_advantages(id, &config, (LossSample){.count = n, .logp = student,
+                                                   .old_logp = student, .teacher_logp = teacher},
+                         rewards[0], data_at(expected, i));
+        free(rewards);
+        free(student);
+        free(teacher);
+    }
 }
 
 static void try_whitening(const char *id, const cJSON *in, const cJSON *expected)
@@ -412,13 +474,17 @@ static void try_vector(const cJSON *v)
     } else if (strcmp(kind, "opsm") == 0) {
         try_opsm(id, in, expected);
     } else if (strcmp(kind, "reinforce_plus_plus_returns") == 0) {
-        try_returns(id, in, expected, false);
+        try_returns(id, in, expected);
     } else if (strcmp(kind, "reinforce_plus_plus_baseline_advantages") == 0) {
-        try_returns(id, in, expected, true);
+        try_baseline(id, in, expected);
     } else if (strcmp(kind, "advantage_whitening") == 0) {
         try_whitening(id, in, expected);
     } else if (strcmp(kind, "tis") == 0 || strcmp(kind, "icepop") == 0) {
         try_weights(id, in, expected, kind[0] == 'i');
+    } else if (strcmp(kind, "grpo_advantages") == 0) {
+        try_broadcast(id, in, expected);
+    } else if (strcmp(kind, "opd_advantages") == 0) {
+        try_distillation(id, in, expected);
     } else if (strcmp(kind, "ppo_gae") == 0) {
         try_gae(id, in, expected);
     } else if (strcmp(kind, "value_loss") == 0) {
@@ -428,7 +494,7 @@ static void try_vector(const cJSON *v)
     } else if (strcmp(kind, "policy_loss_end_to_end") == 0) {
         try_end_to_end(id, in, expected);
     } else {
-        elsewhere = true; /* filters, pass@k: rollout; broadcast, OPD: losses_test, learner_test */
+        elsewhere = true; /* filters and pass@k are no losses */
     }
     vectors_elsewhere += elsewhere;
     vectors_run += !elsewhere && test_checks > before;
@@ -443,8 +509,8 @@ static void published_vectors(void)
         try_vector(v);
     }
     printf("     %d vectors\n", vectors_run);
-    CHECK_I64(vectors_run, 108);
-    CHECK_I64(vectors_elsewhere, 15); /* 7 dynamic filters, 6 pass@k, grpo broadcast, opd */
+    CHECK_I64(vectors_run, 110);
+    CHECK_I64(vectors_elsewhere, 13); /* 7 dynamic filters, 6 pass@k */
     cJSON_Delete(file);
 }
 
