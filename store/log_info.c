@@ -153,7 +153,7 @@ static const char *utc(int64_t t_us, char text[40])
 
 static void print_rows(const char *table, int64_t rows, void *user)
 {
-    fprintf(user, "  %-14s %12lld\n", table, (long long)rows);
+    fprintf(user, "  %-15s %12lld\n", table, (long long)rows);
 }
 
 static Err print_text(Info *info, const char *path, FILE *out, Fault *fault)

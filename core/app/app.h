@@ -16,8 +16,8 @@ typedef enum OperandKind { /* what stands behind a subcommand besides flags */
     OPERANDS_NONE,
     OPERANDS_LOG,       /* a log file */
     OPERANDS_LOG_TOPIC, /* a log file and a topic of query */
-    OPERANDS_VERB,      /* a command of ctl and its target */
-    OPERANDS_VERB_LOG,  /* a verb of log and log files */
+    OPERANDS_VERB,      /* one of `verbs` and what it is about */
+    OPERANDS_VERB_FILE, /* one of `verbs` and files */
     OPERANDS_SHELL      /* the name of a shell */
 } OperandKind;
 
@@ -26,6 +26,8 @@ typedef struct Subcommand {
     int (*run)(int argc, char **argv);
     void (*flags)(FlagVisit *visit, void *to);
     OperandKind operands;
+    const char *const *(*verbs)(size_t *count); /* NULL: it has none */
+    const char *also; /* the subcommand whose flags it takes, too; NULL: none */
 } Subcommand;
 
 /* All of them, as `rolltop --help` lists them. */
@@ -73,11 +75,12 @@ void cmd_events_flags(FlagVisit *visit, void *to);
 void cmd_sim_flags(FlagVisit *visit, void *to);
 void cmd_policy_flags(FlagVisit *visit, void *to);
 void cmd_theme_flags(FlagVisit *visit, void *to); /* of config too */
-/* The commands of `rolltop ctl`. */
+/* Their verbs, for completion; static. */
 const char *const *cmd_ctl_verbs(size_t *count);
-
-/* The verbs of `rolltop log`. */
 const char *const *cmd_log_verbs(size_t *count);
+const char *const *cmd_policy_verbs(size_t *count);
+const char *const *cmd_theme_verbs(size_t *count);
+const char *const *cmd_config_verbs(size_t *count);
 
 /* Prints the fault as the one shape of errors and gives the status for it. */
 int app_fail(const Fault *fault, int status);

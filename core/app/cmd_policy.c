@@ -290,6 +290,13 @@ static int run_policy(int argc, char **argv, bool list)
     return err ? app_fail(&fault, APP_USAGE) : good ? APP_OK : APP_NOT_REACHED;
 }
 
+const char *const *cmd_policy_verbs(size_t *count)
+{
+    static const char *const verbs[] = {"show", "diff", "verify"};
+    *count = sizeof verbs / sizeof *verbs;
+    return verbs;
+}
+
 int cmd_policy(int argc, char **argv)
 {
     return run_policy(argc, argv, false);

@@ -27,6 +27,20 @@ void cmd_theme_flags(FlagVisit *visit, void *to)
     visit(specs, HELP_SPECS, to);
 }
 
+const char *const *cmd_theme_verbs(size_t *count)
+{
+    static const char *const verbs[] = {"check", "list", "roles"};
+    *count = sizeof verbs / sizeof *verbs;
+    return verbs;
+}
+
+const char *const *cmd_config_verbs(size_t *count)
+{
+    static const char *const verbs[] = {"check", "keys", "alerts"};
+    *count = sizeof verbs / sizeof *verbs;
+    return verbs;
+}
+
 static int print_lines(const ThemeProblems *problems, const char *before, FILE *out)
 {
     for (size_t i = 0; i < problems->count; i++) {

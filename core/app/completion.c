@@ -71,10 +71,10 @@ static void put_quoted(FILE *out, const char *text, const char *special)
 }
 
 /* Words that the first operands of a subcommand may be; a line for nothing else than that. */
-static void put_words(FILE *out, OperandKind kind)
+static void put_words(FILE *out, const Subcommand *sub)
 {
     size_t count = 0;
-    switch (kind) {
+    switch (sub->operands) {
     case OPERANDS_NONE:
     case OPERANDS_LOG: break;
     case OPERANDS_LOG_TOPIC: {
@@ -84,15 +84,9 @@ static void put_words(FILE *out, OperandKind kind)
         }
         break;
     }
-    case OPERANDS_VERB: {
-        const char *const *verbs = cmd_ctl_verbs(&count);
-        for (size_t i = 0; i < count; i++) {
-            fprintf(out, "%s%s", i ? " " : "", verbs[i]);
-        }
-        break;
-    }
-    case OPERANDS_VERB_LOG: {
-        const char *const *verbs = cmd_log_verbs(&count);
+    case OPERANDS_VERB:
+    case OPERANDS_VERB_FILE: {
+        const char *const *verbs = sub->verbs(&count);
         for (size_t i = 0; i < count; i++) {
             fprintf(out, "%s%s", i ? " " : "", verbs[i]);
         }
@@ -107,10 +101,10 @@ static bool takes_log(OperandKind kind)
     return kind == OPERANDS_LOG || kind == OPERANDS_LOG_TOPIC;
 }
 
-/* Where the log stands among the words of the line, for bash. */
-static const char *log_place(OperandKind kind)
+/* Where a log or file stands among the words of the line, for bash. */
+static const char *file_place(OperandKind kind)
 {
-    return takes_log(kind) ? "2" : kind == OPERANDS_VERB_LOG ? "3" : "0";
+    return takes_log(kind) ? "2" : kind == OPERANDS_VERB_FILE ? "3" : "0";
 }
 
 /* ---- bash --------------------------------------------------------------------------------- */
@@ -165,8 +159,8 @@ static void write_bash(FILE *out)
         bash_list(&subs[i], out, "dirs", (BashList){.kind = VALUE_DIR});
         bash_list(&subs[i], out, "texts", (BashList){.kind = VALUE_TEXT});
         fputs("        words=\"", out);
-        put_words(out, subs[i].operands);
-        fprintf(out, "\"\n        logs=%s\n        ;;\n", log_place(subs[i].operands));
+        put_words(out, &subs[i]);
+        fprintf(out, "\"\n        logs=%s\n        ;;\n", file_place(subs[i].operands));
     }
     fputs("    esac\n"
           "    case \" $files \" in *\" $prev \"*)\n"
@@ -214,22 +208,23 @@ static void zsh_flags(const FlagSpec *specs, size_t count, void *to)
     }
 }
 
-static void zsh_operands(FILE *out, OperandKind kind)
+static void zsh_operands(FILE *out, const Subcommand *sub)
 {
+    OperandKind kind = sub->operands;
     if (takes_log(kind)) {
         fputs(" \\\n            '1:log:_files'", out);
     }
-    if (kind == OPERANDS_LOG_TOPIC || kind == OPERANDS_VERB || kind == OPERANDS_VERB_LOG ||
+    if (kind == OPERANDS_LOG_TOPIC || kind == OPERANDS_VERB || kind == OPERANDS_VERB_FILE ||
         kind == OPERANDS_SHELL) {
         fprintf(out, " \\\n            '%s:word:(", kind == OPERANDS_LOG_TOPIC ? "2" : "1");
-        put_words(out, kind);
+        put_words(out, sub);
         fputs(")'", out);
     }
     if (kind == OPERANDS_VERB) {
         fputs(" \\\n            '2:target: '", out);
     }
-    if (kind == OPERANDS_VERB_LOG) {
-        fputs(" \\\n            '*:log:_files'", out);
+    if (kind == OPERANDS_VERB_FILE) {
+        fputs(" \\\n            '*:file:_files'", out);
     }
 }
 
@@ -262,7 +257,7 @@ static void write_zsh(FILE *out)
     for (size_t i = 0; i < count; i++) {
         fprintf(out, "    %s)\n        _arguments", subs[i].name);
         subs[i].flags(zsh_flags, out);
-        zsh_operands(out, subs[i].operands);
+        zsh_operands(out, &subs[i]);
         fputs("\n        ;;\n", out);
     }
     /* Autoloaded, the file is the function's body; sourced, it registers itself. */
@@ -313,14 +308,14 @@ static void write_fish(FILE *out)
         put_escaped(out, subs[i].help, "'\\");
         fputs("'\n", out);
         subs[i].flags(fish_flags, &(FishAt){out, subs[i].name});
-        if (takes_log(subs[i].operands) || subs[i].operands == OPERANDS_VERB_LOG) {
+        if (takes_log(subs[i].operands) || subs[i].operands == OPERANDS_VERB_FILE) {
             fprintf(out, "complete -c rolltop -n '__fish_seen_subcommand_from %s' -F\n",
                     subs[i].name);
         }
         if (subs[i].operands != OPERANDS_NONE && subs[i].operands != OPERANDS_LOG) {
             fprintf(out, "complete -c rolltop -n '__fish_seen_subcommand_from %s' -a '",
                     subs[i].name);
-            put_words(out, subs[i].operands);
+            put_words(out, &subs[i]);
             fputs("'\n", out);
         }
     }
@@ -339,10 +334,37 @@ static void put_roff(FILE *out, const char *text)
     }
 }
 
+typedef struct ManSame { /* is a flag, with the same words, one of these, too? */
+    const FlagSpec *flag;
+    bool found;
+} ManSame;
+
+static void man_same(const FlagSpec *specs, size_t count, void *to)
+{
+    ManSame *same = to;
+    for (size_t i = 0; i < count && !same->found; i++) {
+        same->found = strcmp(specs[i].name, same->flag->name) == 0 &&
+                      strcmp(specs[i].help, same->flag->help) == 0;
+    }
+}
+
+typedef struct ManList {
+    FILE *out;
+    const Subcommand *also; /* what its chapter says need not be said again; may be NULL */
+} ManList;
+
 static void man_flags(const FlagSpec *specs, size_t count, void *to)
 {
-    FILE *out = to;
+    const ManList *list = to;
+    FILE *out = list->out;
     for (size_t i = 0; i < count; i++) {
+        ManSame same = {&specs[i], false};
+        if (list->also) {
+            list->also->flags(man_same, &same);
+        }
+        if (same.found) {
+            continue;
+        }
         fputs(".TP\n\\fB", out);
         put_roff(out, flags_dashes(&specs[i]));
         put_roff(out, specs[i].name);
@@ -356,6 +378,20 @@ static void man_flags(const FlagSpec *specs, size_t count, void *to)
         put_roff(out, specs[i].help);
         fputc('\n', out);
     }
+    if (list->also) {
+        fprintf(out, ".PP\nAnd those of \\fBrolltop %s\\fR that \\fB\\-\\-help\\fR lists.\n",
+                list->also->name);
+    }
+}
+
+static const Subcommand *named(const Subcommand *subs, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count && name; i++) {
+        if (strcmp(subs[i].name, name) == 0) {
+            return &subs[i];
+        }
+    }
+    return NULL;
 }
 
 static void write_man(FILE *out)
@@ -368,10 +404,11 @@ static void write_man(FILE *out)
           "\\fB\\-\\-no\\-name\\fR clears a switch.\n",
           out);
     for (size_t i = 0; i < count; i++) {
+        ManList list = {out, named(subs, count, subs[i].also)};
         fprintf(out, ".SS rolltop %s\n", subs[i].name);
         put_roff(out, subs[i].help);
         fputc('\n', out);
-        subs[i].flags(man_flags, out);
+        subs[i].flags(man_flags, &list);
     }
 }
 

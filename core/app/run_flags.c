@@ -419,7 +419,9 @@ void run_flags_help(FILE *out)
         fprintf(out, " --%s", flags.specs[i].name);
         column += width;
     }
-    fputs("\nand all of --sglang-*, --router-*, --wandb-*, --tb-*, --ci-*, --moe-*, --fp8-*.\n",
+    fputs("\nand all of --router-*, --wandb-*, --tb-*, --ci-*, --moe-*, --fp8-*.\n"
+          "Those of --sglang-* go on to engines of --engine-cmd, and are compared with what engines"
+          " of\nothers say (docs/compatibility.md).\n",
           out);
     run_flags_free(&flags);
 }

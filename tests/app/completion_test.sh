@@ -57,6 +57,12 @@ END
     asks "pause" rolltop ctl pa
     asks "snapshot" rolltop log sn
     asks "run 1.db" rolltop log check run
+    asks "check keys alerts" rolltop config ""
+    asks "run 1.db" rolltop config check r
+    asks "roles" rolltop theme ro
+    asks "verify" rolltop policy v
+    asks "--alert-rules" rolltop demo --al
+    asks "--update-budget" rolltop run --update-b
     asks "--keep-age" rolltop log trim "run 1.db" --ke
     asks "" rolltop run --lr ""
 fi
@@ -72,6 +78,9 @@ if command -v fish >/dev/null 2>&1; then
 fi
 if command -v man >/dev/null 2>&1 && command -v groff >/dev/null 2>&1; then
     sh "$ROLLTOP_SOURCE/docs/write.sh" "$R" "$ROLLTOP_SOURCE/docs/rolltop.1" "$T"
+    # What the demo takes over from `run` is explained once.
+    [ "$(grep -c '^.fB.-.-disk.-wait' "$T/rolltop.1")" -eq 1 ] ||
+        fail "manual page: --disk-wait is not explained once"
     man --warnings -E UTF-8 -l "$T/rolltop.1" 2>"$T/warnings" >/dev/null
     [ -s "$T/warnings" ] && fail "manual page: $(head -n 3 "$T/warnings")"
     chapters=$(sed -n 's/^\.SH //p' "$T/rolltop.1" | tail -n 7 | tr '\n' ,)
