@@ -1,5 +1,5 @@
 # The pages agree with the tree: links lead somewhere, README lists every page, every subcommand
-# that the pages name exists.
+# and flag that the pages name exists.
 set -u
 R=${ROLLTOP:?}
 cd "$ROLLTOP_SOURCE" || exit 1
@@ -11,6 +11,24 @@ fail() {
 for page in README.md docs/*.md; do
     for link in $(grep -oE '\]\([^)# ]+' "$page" | sed 's/^](//' | grep -v '^https*:'); do
         [ -e "$(dirname "$page")/$link" ] || fail "$page links to $link, which is not there"
+    done
+done
+for page in README.md docs/*.md; do
+    for link in $(grep -oE '\]\([^) :]*#[^) ]+' "$page" | sed 's/^](//'); do
+        target=$page
+        [ -z "${link%%#*}" ] || target=$(dirname "$page")/${link%%#*}
+        sed -n 's/^##* //p' "$target" | tr 'A-Z ' 'a-z-' | sed 's/[^a-z0-9_-]//g' |
+            grep -qxF -e "${link#*#}" || fail "$page links to $link, and no heading is so"
+    done
+done
+known=" $({ "$R" completion bash && "$R" run --help && ./setup help; } |
+    grep -oE -e '--[a-z][a-z0-9-]*' | sort -u | tr '\n' ' ')"
+for page in README.md docs/*.md; do
+    for flag in $(grep -oE '`--[a-z][a-z0-9-]*' "$page" | tr -d '`' | sort -u); do
+        case "$flag$known" in
+        --sglang-* | *" $flag "*) ;; # the former are whatever SGLang has
+        *) fail "$page names $flag, which nothing here knows" ;;
+        esac
     done
 done
 for page in docs/*.md; do
