@@ -96,7 +96,9 @@ static bool is_plain(const struct epoll_event *event)
     return (event->data.u64 & 1) == 0;
 }
 
-/* A connection stays in memory while its batch is worked through. */
+/* With a thousand streams each one's memory has left the cache by its next turn: fetched while
+ * others are read, a token costs 0.2 to 0.3 us above a bare reader, else 0.5 (bench_sse_cpu 1000
+ * 300, in turns). A connection stays in memory while its batch is worked through. */
 static void look_ahead(const struct epoll_event *events, int at, int n)
 {
     for (int turns = 3; turns > 0; turns--) {
