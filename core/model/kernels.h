@@ -1,6 +1,6 @@
 /* The inner loops of the models, once per instruction set, chosen at run time.
  *
- * One source (kernels_template.h) is compiled for plain C, for AVX2 and for AVX-512; the first
+ * One source (kernels_template*.h) is compiled for plain C, for AVX2 and for AVX-512; the first
  * works everywhere. Sums over k run in rising order in every tile shape, so a row's result does
  * not depend on how many other rows were computed with it: batches give the same bits as single
  * sequences on the same instruction set. */
