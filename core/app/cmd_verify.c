@@ -127,6 +127,12 @@ static Err check_fleet(const VerifyFlags *f, const VerifyPlan *plan, Fault *faul
         return fault_set(fault, ERR_ARG, "leave it out",
                          "--kill-cmd is for fleets of others; --local stops its own");
     }
+    if (f->local > 0 && (f->update_dir || f->url)) {
+        return fault_set(fault, ERR_ARG, "leave it out",
+                         "--%s is for fleets of others; --local has %s of its own",
+                         f->update_dir ? "update-from" : "rollout-url",
+                         f->update_dir ? "checkpoints" : "a frontend");
+    }
     if (f->restore_cmd && !f->kill_cmd) {
         return fault_set(fault, ERR_ARG, "give --kill-cmd too",
                          "--restore-cmd is of no use without --kill-cmd");

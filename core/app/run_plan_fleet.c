@@ -1,6 +1,7 @@
 /* The fleet of a run: addresses, frontend, keys, what local engines are started with. */
 #include "core/app/run_plan_private.h"
 
+#include "core/base/fs.h"
 #include "core/base/mem.h"
 
 #include <stdlib.h>
@@ -101,6 +102,14 @@ static Err fill_keys(RunPlan *plan, Fault *fault)
     return err;
 }
 
+static Err check_program(const char *flag, const char *program, Fault *fault)
+{
+    return fs_is_program(program)
+               ? ERR_OK
+               : fault_set(fault, ERR_NOT_FOUND, "check the path and its permissions, or PATH",
+                           "--%s: there is no program %s", flag, program);
+}
+
 static Err fill_engines(RunPlan *plan, Fault *fault)
 {
     const RunFlags *f = plan->flags;
@@ -116,6 +125,7 @@ static Err fill_engines(RunPlan *plan, Fault *fault)
     if (f->engine_cmd) {
         Err err = engine_command_make(f->engine_cmd, f->hf_checkpoint, &f->sglang,
                                       &plan->engine_command, fault);
+        err = err ? err : check_program("engine-cmd", plan->engine_command[0], fault);
         if (err != ERR_OK) {
             return err;
         }
@@ -156,6 +166,7 @@ Err plan_fleet(RunPlan *plan, Fault *fault)
     if (f->trainer) {
         plan->trainer_argv[0] = f->trainer;
         c->trainer_command = plan->trainer_argv;
+        err = check_program("trainer", f->trainer, fault);
     }
-    return ERR_OK;
+    return err;
 }

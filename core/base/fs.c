@@ -30,6 +30,30 @@ bool fs_is_dir(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
+static bool is_executable(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+bool fs_is_program(const char *name)
+{
+    const char *path = getenv("PATH");
+    if (strchr(name, '/')) {
+        return is_executable(name);
+    }
+    Str rest = str_from(path ? path : "/usr/bin:/bin");
+    Str folder;
+    bool found = false;
+    while (!found && name[0] && str_split(&rest, ':', &folder)) {
+        char *file = xasprintf("%.*s/%s", folder.n > 0 ? (int)folder.n : 1,
+                               folder.n > 0 ? folder.p : ".", name);
+        found = is_executable(file);
+        free(file);
+    }
+    return found;
+}
+
 static Err open_regular(const char *path, int *fd, struct stat *st, Fault *fault)
 {
     /* O_NONBLOCK: a FIFO under the name must not hang us before fstat tells what it is. */

@@ -14,6 +14,8 @@ Err fs_mkdirs(const char *path, unsigned mode, Fault *fault); /* like mkdir -p *
 Err fs_remove_tree(const char *path, Fault *fault); /* missing is fine; follows no symlink */
 bool fs_exists(const char *path);
 bool fs_is_dir(const char *path);
+/* Would exec find it: a path with a slash, or a name in one of PATH's folders? */
+bool fs_is_program(const char *name);
 Err fs_free_bytes(const char *path, uint64_t *out, Fault *fault);
 /* dir + "/" + name, malloc'ed. */
 char *fs_join(const char *dir, const char *name);

@@ -61,6 +61,9 @@ demo "larger than the 256 samples" --global-batch-size 4000
 demo "cannot be the name of a run" --run-id a/b
 demo "is not a directory" --save "$T/good.jsonl/x"
 demo "give --ref-load DIR" --use-kl-loss
+demo "--trainer: there is no program $T/no-trainer" --trainer "$T/no-trainer"
+demo "--trainer: there is no program $T" --trainer "$T"
+demo "--engine-cmd: there is no program no-engine" --engine-cmd "no-engine --x"
 says 2 "the log's directory $T/no does not exist" demo --log "$T/no/demo.db"
 [ -e "$T/no" ] && fail "a refused demo made the directory of its log"
 says 2 "rolltop run --resume" demo --log "$T/good.jsonl"

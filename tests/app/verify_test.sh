@@ -27,6 +27,8 @@ refused 'no fleet to verify'
 refused 'two fleets' --local 2 --rollout-external-engine-addrs 127.0.0.1:9
 refused 'is not the address of an engine' --rollout-external-engine-addrs 127.0.0.1
 refused 'for fleets of others' --local 2 --kill-cmd true
+refused '--update-from is for fleets of others' --local 2 --update-from "$T"
+refused '--rollout-url is for fleets of others' --local 2 --rollout-url http://127.0.0.1:9
 refused 'is of no use without --kill-cmd' --rollout-external-engine-addrs 127.0.0.1:9 --restore-cmd true
 refused 'is there already' --local 2 --log "$T/own.db"
 

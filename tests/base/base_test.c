@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void test_fault_keeps_the_first_sentence(void)
@@ -229,6 +230,10 @@ static void test_files(void)
     Fault fault = {0};
     CHECK_I64(fs_mkdirs(file, 0755, &fault), ERR_IO);
     CHECK_I64(symlink("/etc", file) != 0, 1);
+    CHECK(fs_is_program("sh") && fs_is_program("/bin/sh") && !fs_is_program("./sh"));
+    CHECK(!fs_is_program("no-such-program") && !fs_is_program("") && !fs_is_program(dir));
+    CHECK(!fs_is_program(file)); /* nobody may execute it */
+    CHECK(chmod(file, 0755) == 0 && fs_is_program(file));
     CHECK_I64(fs_remove_tree(dir, NULL), ERR_OK);
     CHECK(!fs_exists(dir));
     CHECK_I64(fs_read(file, &t, NULL), ERR_NOT_FOUND);
