@@ -11,6 +11,7 @@
 #include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/loop/watch.h"
+#include "store/view.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -90,6 +91,27 @@ static Err name_places(const WatchFlags *f, WatchPlan *plan, Fault *fault)
     return err;
 }
 
+/* A watch goes on in its own log. In that of a run, or of a verify, it would be taken for a part
+ * of it: its engines for the run's. */
+static Err check_log(const char *path, Fault *fault)
+{
+    if (!fs_exists(path)) {
+        return ERR_OK;
+    }
+    View *view = NULL;
+    RunView run = {.argv_json = NULL};
+    Arena *arena = arena_new(8 << 20);
+    Err err = view_open(path, &view, fault);
+    bool known = err == ERR_OK && view_run(view, arena, &run) && run.argv_json;
+    if (known && strncmp(run.argv_json, "[\"watch\"", 8) != 0) {
+        err = fault_set(fault, ERR_EXISTS, "name another file", "--log %s is the log of %s, which "
+                        "is no watch", path, run.run ? run.run : "something else");
+    }
+    view_close(view);
+    arena_free(arena);
+    return err;
+}
+
 static Err make_plan(const WatchFlags *f, int argc, char **argv, WatchPlan *plan, Fault *fault)
 {
     *plan = (WatchPlan){.run_id = NULL};
@@ -108,6 +130,7 @@ static Err make_plan(const WatchFlags *f, int argc, char **argv, WatchPlan *plan
     err = err ? err : log_flags_size("--log-max-size", f->max_size, &max_bytes, fault);
     err = err ? err : alert_rules_load(f->alert_rules, &plan->rules, fault);
     err = err ? err : name_places(f, plan, fault);
+    err = err ? err : check_log(plan->log, fault);
     err = err ? err : engine_key_read("SGLANG_API_KEY", &plan->bearer, fault);
     run_flags_argv_json(argc, argv, &plan->argv);
     plan->config = (WatchConfig){

@@ -31,6 +31,16 @@ refused '--update-from is for fleets of others' --local 2 --update-from "$T"
 refused '--rollout-url is for fleets of others' --local 2 --rollout-url http://127.0.0.1:9
 refused 'is of no use without --kill-cmd' --rollout-external-engine-addrs 127.0.0.1:9 --restore-cmd true
 refused 'is there already' --local 2 --log "$T/own.db"
+# A watch goes on in its own log, and in no other.
+watches() {
+    "$R" watch --headless --seconds 1 --rollout-external-engine-addrs 127.0.0.1:9 "$@" \
+        >"$T/out" 2>&1 </dev/null
+}
+watches --log "$T/own.db"
+[ $? -eq 2 ] && grep -q 'which is no watch' "$T/out" || { fail "watch into a verify's log"; cat "$T/out"; }
+watches --log "$T/watch.db" && watches --log "$T/watch.db" ||
+    { fail "a watch goes on in its own log"; cat "$T/out"; }
+"$R" log info "$T/watch.db" | grep -q '^sessions  2' || fail "a second session of the watch"
 
 # A fleet of others: engines and frontend that verify did not start.
 cat >"$T/start" <<END
