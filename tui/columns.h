@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { COLUMNS_MAX = 24, COLUMNS_LATE = 7 };
+enum { COLUMNS_LATE = 7 };
 
 typedef struct Column {
     const char *title;

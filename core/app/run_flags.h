@@ -12,7 +12,7 @@ typedef struct RunFlags {
     /* ours */
     const char *log_keep_age, *log_max_size, *disk_wait, *alert_rules;
     const char *log, *run_id, *name, *publish_dtype, *rollout_url, *eval_rm_type, *trainer;
-    bool headless, resume, ignore_busy_port;
+    bool headless, resume;
     const char *engine_cmd, *router_ip;
     int64_t router_port;
     int64_t local_engines, engine_threads, trainer_threads, keep_policies, startup_timeout;

@@ -13,7 +13,6 @@ struct Attention {
     const Kernels *kernels;
     int group, d, padded; /* padded: longest rounded up to whole panels */
     float scale;
-    size_t panel_rows;    /* floats of [longest][d rounded to panels] */
     float *k_turned, *v_turned; /* [panels of tokens][d][32]: keys as columns */
     float *k_rows, *v_rows;     /* [panels of d][tokens][32]: keys as k of a product */
     float *q_rows, *do_rows;    /* likewise one block of queries */

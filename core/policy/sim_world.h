@@ -49,7 +49,7 @@ typedef struct SimEntry {
 typedef struct SimEngine {
     int64_t incarnation, weights, version;
     int64_t cache;   /* weights behind the KV cache; -1: empty */
-    int64_t busy_us, return_us;
+    int64_t busy_us;
     int refusals;    /* flushes that it will refuse yet */
     bool alive, paused, has_checksum;
     bool opens;      /* as SGLang: makes what it was given while its canary runs … */

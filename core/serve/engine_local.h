@@ -93,7 +93,7 @@ struct Call {
     Owner owner;
     Engine *engine;
     HttpExchange *exchange; /* NULL once answered or gone */
-    bool stream, array, health, want_logprobs, no_stop_trim, streaming;
+    bool stream, array, want_logprobs, no_stop_trim, streaming;
     bool skip_text;
     Sample **samples;
     int count, finished, open; /* open: samples that are not freed */
