@@ -387,7 +387,7 @@ void driver_operator_stop(Driver *d, const char *who, bool at_once)
 
 /* ---- status ------------------------------------------------------------------------------- */
 
-static void status_engines(Driver *d, JsonOut *out)
+static void status_engines(const Driver *d, JsonOut *out)
 {
     json_key(out, "engines");
     json_array_begin(out);
@@ -407,7 +407,28 @@ static void status_engines(Driver *d, JsonOut *out)
     json_array_end(out);
 }
 
-static void status(Driver *d, CtlRequest *request)
+/* Between its socket and its first phase a run starts, behind the last one it ends. */
+static bool has_phases(const Driver *d)
+{
+    return !d->torn_down && d->loop && d->fleet;
+}
+
+static void status_loop(const Driver *d, JsonOut *out)
+{
+    json_member_i64(out, "step", loop_step(d->loop));
+    json_member_i64(out, "steps", d->config->loop.num_steps);
+    json_member_bool(out, "paused", loop_paused(d->loop));
+    json_member_string(out, "held", d->disk.how);
+    json_member_i64(out, "policy_version", loop_committed(d->loop));
+    json_member_bool(out, "recording", !d->watch.not_recording);
+    json_member_i64(out, "trainer_pid", d->train.process ? trainer_pid(d->train.process) : 0);
+    const Child *frontend = d->local.frontend ? d->local.frontend->child : NULL;
+    json_member_i64(out, "frontend_pid", frontend ? child_pid(frontend) : 0);
+    json_member_string(out, "frontend", d->front.url);
+    status_engines(d, out);
+}
+
+static void status(const Driver *d, CtlRequest *request)
 {
     Text text;
     text_init(&text, CTL_LINE_MAX - 1);
@@ -419,18 +440,11 @@ static void status(Driver *d, CtlRequest *request)
     json_member_string(&out, "name", d->config->name);
     json_member_string(&out, "log", d->config->log_path);
     json_member_i64(&out, "pid", getpid());
-    json_member_string(&out, "phase", loop_phase_name(loop_phase(d->loop)));
-    json_member_i64(&out, "step", loop_step(d->loop));
-    json_member_i64(&out, "steps", d->config->loop.num_steps);
-    json_member_bool(&out, "paused", loop_paused(d->loop));
-    json_member_string(&out, "held", d->disk.how);
-    json_member_i64(&out, "policy_version", loop_committed(d->loop));
-    json_member_bool(&out, "recording", !d->watch.not_recording);
-    json_member_i64(&out, "trainer_pid", d->train.process ? trainer_pid(d->train.process) : 0);
-    const Child *frontend = d->local.frontend ? d->local.frontend->child : NULL;
-    json_member_i64(&out, "frontend_pid", frontend ? child_pid(frontend) : 0);
-    json_member_string(&out, "frontend", d->front.url);
-    status_engines(d, &out);
+    json_member_string(&out, "phase", has_phases(d) ? loop_phase_name(loop_phase(d->loop))
+                                      : d->torn_down ? "ending" : "starting");
+    if (has_phases(d)) {
+        status_loop(d, &out);
+    }
     json_object_end(&out);
     ctl_reply(request, &text);
     text_free(&text);
@@ -526,12 +540,12 @@ void driver_on_control(CtlRequest *request, const cJSON *body, const CtlPeer *pe
     Driver *d = user;
     const char *word = json_string(body, "cmd", "");
     const Verb *verb = find_verb(word);
-    if (d->torn_down || !d->loop || !d->fleet) {
-        reply(request, false, 0, "the run is not ready");
-        return;
-    }
     if (strcmp(word, "status") == 0) {
         status(d, request);
+        return;
+    }
+    if (!has_phases(d)) {
+        reply(request, false, 0, d->torn_down ? "the run is ending" : "the run is not ready");
         return;
     }
     if (strcmp(word, "policy-verify") == 0) {

@@ -66,7 +66,8 @@ static void frontend_listens(Part *part)
 {
     Driver *d = part->driver;
     d->front.up = true;
-    d->front.down_us = part->asked_us = 0;
+    d->front.down_us = 0;
+    part->asked_us = part->asked ? part->asked_us : 0; /* it said so as it was being ended */
     driver_route_all(d);
     driver_update_gate(d);
 }

@@ -23,6 +23,9 @@ static void on_ready(void *user)
 
 void driver_trainer_ready(Driver *d)
 {
+    if (d->train.killed) {
+        return; /* it was ended after it had said so */
+    }
     d->train.stage = TRAINER_READY;
     d->train.down_us = d->train.asked_us = 0;
     if (d->train.command > 0) {
@@ -51,7 +54,8 @@ static void on_exit_trainer(const char *how, Err why, void *user)
         return;
     }
     bool other = why == ERR_FORMAT && driver_state_fall_back(d, how);
-    d->train.failures = served || other ? 0 : d->train.failures + 1;
+    bool asked = d->train.killed && d->train.asked_us > 0;
+    d->train.failures = served || other || asked ? 0 : d->train.failures + 1;
     int64_t ms = 250;
     for (int i = 0; i < d->train.failures && ms < TRAINER_BACKOFF_MAX_MS; i++) {
         ms *= 2;

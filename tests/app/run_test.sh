@@ -189,6 +189,16 @@ for answer in "a later command took its place:failed" "up again from its last st
         fail "a command ends with ${answer%%:*}"
 done
 wait_for 60 up || fail "all parts are up after the restarts"
+# Nor is one that is asked for while the part is coming back from another, or says that it is up.
+before=$(number "select coalesce(max(incident_id), 0) n from incident")
+for round in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25; do
+    for part in trainer frontend; do
+        "$R" ctl restart $part --run killed >/dev/null || fail "restart $part, round $round"
+    done
+done
+wait_for 60 up || fail "all parts are up after many restarts"
+goes_on "many restarts"
+[ "$(alarms)" -eq 0 ] || fail "restarts in quick succession are no incident"
 # A restart is done when the engine is up again, also when it is still kept from work, and that is said.
 "$R" ctl cordon eng-00 --run killed >/dev/null || fail "cordon"
 "$R" ctl restart eng-00 --run killed >/dev/null || fail "restart of a cordoned engine"
