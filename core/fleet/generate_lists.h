@@ -18,7 +18,7 @@ void token_list_free(TokenList *list);
 /* An empty list that holds `capacity` tokens in memory of the caller's, and moves out of it when it
  * grows beyond. */
 void token_list_lend(TokenList *list, int32_t *ids, float *logprobs, size_t capacity);
-/* Appends others[from, to); `logprobs` NULL: NAN for each. */
+/* Appends n tokens, copied; `logprobs` NULL: NAN for each. */
 void token_list_add(TokenList *list, const int32_t *ids, const float *logprobs, size_t n);
 
 /* Both read an array and append at most `most` entries; the rest is checked and passed over. An id

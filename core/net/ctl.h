@@ -25,7 +25,8 @@ typedef struct CtlPeer {
 typedef void (*CtlHandler)(CtlRequest *request, const cJSON *body, const CtlPeer *peer,
                            void *user);
 
-/* A stale socket file (nobody listens) is replaced; a live one is ERR_EXISTS. */
+/* A stale socket file (nobody listens) is replaced; a live one is ERR_EXISTS. ERR_IO: no such
+ * folder, or somebody had its lock for five seconds, which this waits at most. */
 Err ctl_server_new(uv_loop_t *loop, const char *path, CtlHandler handler, void *user,
                    CtlServer **out, Fault *fault);
 void ctl_server_free(CtlServer *server); /* removes the socket file */
