@@ -152,11 +152,9 @@ static void say_message(Plain *p)
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-static void read_log(Plain *p, bool first)
+static bool take_picture(Plain *p)
 {
     int64_t now = clock_wall_us();
-    bool moved = first || p->model->live != p->said_live ||
-                 (!p->model->live && p->model->t_us != p->said_us && !p->model->playing);
     int other = 1 - p->current;
     SnapRequest request = model_request(p->model, now);
     request.policies = true;
@@ -164,11 +162,21 @@ static void read_log(Plain *p, bool first)
     Err err = snapshot_read(p->view, &request, p->arenas[other], &p->snaps[other]);
     if (err != ERR_OK && snap(p)->ready) {
         fprintf(p->out, "log: %s; the last picture stands\n", p->snaps[other].fault.sentence);
-        return;
+        return false;
     }
     p->current = other;
     if (model_observe(p->model, snap(p), now) & MODEL_SEND) { /* what was read cancelled a box */
         link_send(&p->link, p->model);
+    }
+    return true;
+}
+
+static void read_log(Plain *p, bool first)
+{
+    bool moved = first || p->model->live != p->said_live ||
+                 (!p->model->live && p->model->t_us != p->said_us && !p->model->playing);
+    if (!take_picture(p)) {
+        return;
     }
     p->said_live = p->model->live;
     p->said_us = p->model->t_us;
@@ -457,9 +465,13 @@ static void start(Plain *p)
         p->model->t_us = about.last_us;
     }
     link_open(&p->link, p->model);
-    read_log(p, true);
-    if (options->start_at) {
+    if (options->start_at) { /* where that is, may depend on where one is */
+        (void)take_picture(p);
         obey(p, model_go(p->model, snap(p), str_from(options->start_at), clock_wall_us()));
+        say_message(p);
+    }
+    if (p->said_us == 0) {
+        read_log(p, true);
     }
     say(p, "help lists the commands; changes follow, one a line");
 }

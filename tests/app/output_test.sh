@@ -106,6 +106,11 @@ says() { # STATUS WORDS COMMAND…
 says 2 "there is no log" snapshot "$T/none.db"
 says 2 "no run is alive" snapshot
 says 0 "replay of" demo --incident
+# In lines a replay begins with the moment that was asked for, not with another before it.
+says 0 "step 7, phase" replay "$T/rolltop/incident.db" --plain --at 7
+[ "$(grep -c ' phase ' "$T/out")" -eq 1 ] || fail "replay --plain --at shows: $(cat "$T/out")"
+says 0 "no event before this moment has 'nowhere' in it" \
+    replay "$T/rolltop/incident.db" --plain --at nowhere
 says 2 "takes no other flag" demo --incident --seed 3
 says 2 "wants --batch" top "$T/run.db"
 says 2 "-n wants a whole number" top --batch "$T/run.db" -n many
