@@ -158,7 +158,9 @@ static Err query_open(Query *query, const char *path, Fault *fault)
     if (err != ERR_OK) {
         return err;
     }
-    err = schema_check(&query->db, fault);
+    /* First: it would throw away the tables that schema_check puts beside an older log. */
+    err = db_exec(&query->db, "PRAGMA temp_store = MEMORY", fault);
+    err = err ? err : schema_check(&query->db, fault);
     if (err != ERR_OK) {
         return err;
     }
@@ -168,7 +170,6 @@ static Err query_open(Query *query, const char *path, Fault *fault)
     sqlite3_create_function(handle, "blob_text", 1, flags, NULL, blob_text, NULL, NULL);
     sqlite3_create_function(handle, "blob_i32", 1, flags, NULL, blob_array, NULL, NULL);
     sqlite3_create_function(handle, "blob_f32", 1, flags, &as_float, blob_array, NULL, NULL);
-    err = db_exec(&query->db, "PRAGMA temp_store = MEMORY", fault);
     if (err == ERR_OK) {
         err = add_last_ok(&query->db, fault);
     }

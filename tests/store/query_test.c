@@ -2,6 +2,7 @@
 
 #include "tests/harness.h"
 #include "tests/store/scene.h"
+#include "tests/zst.h"
 
 #include "core/base/json.h"
 #include "store/topics.h"
@@ -179,6 +180,27 @@ static void test_every_topic_answers(void)
     }
 }
 
+/* What an older rolltop did not record yet has no rows. */
+static void test_older_log(void)
+{
+    char *now = path;
+    Fault fault;
+    Text text;
+    int lines = 0;
+    text_init(&text, 16 << 20);
+    path = fs_join(dir, "older.db");
+    CHECK(zst_read("log-schema-1.db.zst", &text));
+    CHECK_I64(fs_write_atomic(path, text.p, text.n, NULL), ERR_OK);
+    test_every_topic_answers();
+    char *rows = ask("alert_rules", NULL, true, ERR_OK, &fault);
+    cJSON_Delete(first_row(rows, &lines));
+    CHECK_I64(lines, 0);
+    free(rows);
+    text_free(&text);
+    free(path);
+    path = now;
+}
+
 static void test_refusals(void)
 {
     Fault fault;
@@ -252,6 +274,7 @@ int main(void)
     RUN(test_values);
     RUN(test_words);
     RUN(test_every_topic_answers);
+    RUN(test_older_log);
     RUN(test_refusals);
     RUN(test_hostile_text);
     RUN(test_closed_pipe);
