@@ -1,6 +1,7 @@
 #include "tui/config.h"
 
 #include "core/base/fs.h"
+#include "core/base/ini.h"
 #include "core/base/utf8.h"
 #include "tui/model.h"
 
@@ -273,23 +274,8 @@ static void take_section(Parser *p, Str text)
     }
 }
 
-static void take_line(Parser *p, Str line)
+static void take_pair(Parser *p, Str key, Str value)
 {
-    size_t equals = 0;
-    if (memchr(line.p, '\0', line.n)) {
-        problem(p, "a byte 0 stands in this line; write it anew");
-        return;
-    }
-    if (line.p[0] == '[' && line.p[line.n - 1] == ']') {
-        take_section(p, str_trim(str_slice(line, 1, line.n - 1)));
-        return;
-    }
-    if (!str_find(line, STR("="), &equals)) {
-        problem(p, "expected '[section]' or 'name = value'");
-        return;
-    }
-    Str key = str_trim(str_slice(line, 0, equals));
-    Str value = str_trim(str_slice(line, equals + 1, line.n));
     switch (p->section) {
     case SECTION_NONE:
         if (!p->lost) {
@@ -311,6 +297,18 @@ static void take_line(Parser *p, Str line)
     }
 }
 
+static void take_line(Parser *p, Str text)
+{
+    IniLine line;
+    switch (ini_read(text, &line)) {
+    case INI_NOTHING: break;
+    case INI_SECTION: take_section(p, line.key); break;
+    case INI_PAIR: take_pair(p, line.key, line.value); break;
+    case INI_ZERO: problem(p, "a byte 0 stands in this line; write it anew"); break;
+    case INI_OTHER: problem(p, "expected '[section]' or 'name = value'"); break;
+    }
+}
+
 void config_defaults(TuiConfig *config)
 {
     memset(config, 0, sizeof *config);
@@ -318,18 +316,13 @@ void config_defaults(TuiConfig *config)
     config->mouse = true;
 }
 
-/* A comment is a line of its own: '#' and ';' are keys and may stand in values. */
 void config_parse(TuiConfig *config, Str text, const char *path, ThemeProblems *problems)
 {
     Parser p = {.config = config, .problems = problems, .path = path};
     Str line;
     while (str_split(&text, '\n', &line)) {
         p.line++;
-        line = str_trim(line);
-        bool comment = line.n > 0 && (line.p[0] == '#' || line.p[0] == ';');
-        if (line.n > 0 && !comment) {
-            take_line(&p, line);
-        }
+        take_line(&p, line);
     }
     int next = 0;
     char why[160];

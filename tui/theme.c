@@ -1,6 +1,7 @@
 #include "tui/theme.h"
 
 #include "core/base/fs.h"
+#include "core/base/ini.h"
 #include "core/base/utf8.h"
 
 #include <ctype.h>
@@ -24,6 +25,7 @@ typedef struct Parser {
     const char *path;
     int line;
     Section section;
+    bool lost; /* in a section that has its problem already: its lines are not judged */
     int depth; /* which of the three tables */
     char *base;
     PaletteEntry palette[PALETTE_MAX];
@@ -206,6 +208,7 @@ static void take_section(Parser *p, Str name)
         p->depth = 2;
     } else if (!str_equal(name, STR("roles"))) {
         p->section = SECTION_NONE;
+        p->lost = true;
         problem(p, "section [%.*s] is unknown; there are theme, palette, roles, roles.16, roles.8",
                 (int)name.n, name.p);
     }
@@ -271,6 +274,32 @@ static Str strip_comment(Str line)
     return line;
 }
 
+static void take_pair(Parser *p, Str key, Str value)
+{
+    switch (p->section) {
+    case SECTION_NONE:
+        if (!p->lost) {
+            problem(p, "'%.*s' stands in no section; write [theme] above it", (int)key.n, key.p);
+        }
+        break;
+    case SECTION_THEME: take_theme_key(p, key, value); break;
+    case SECTION_PALETTE: take_palette(p, key, value); break;
+    case SECTION_ROLES: take_role(p, key, value); break;
+    }
+}
+
+static void take_line(Parser *p, Str text)
+{
+    IniLine line;
+    switch (ini_read(text, &line)) {
+    case INI_NOTHING: break;
+    case INI_SECTION: take_section(p, line.key); break;
+    case INI_PAIR: take_pair(p, line.key, line.value); break;
+    case INI_ZERO: problem(p, "a byte 0 stands in this line; write it anew"); break;
+    case INI_OTHER: problem(p, "expected '[section]' or 'name = value'"); break;
+    }
+}
+
 void theme_parse(Theme *theme, Str text, const char *path, char base[64],
                  ThemeProblems *problems)
 {
@@ -280,32 +309,8 @@ void theme_parse(Theme *theme, Str text, const char *path, char base[64],
         base[0] = '\0';
     }
     while (str_split(&text, '\n', &line)) {
-        size_t equals = 0;
         p.line++;
-        line = str_trim(strip_comment(line));
-        if (line.n == 0) {
-            continue;
-        }
-        if (memchr(line.p, '\0', line.n)) {
-            problem(&p, "a byte 0 stands in this line; write it anew");
-            continue;
-        }
-        if (line.p[0] == '[' && line.p[line.n - 1] == ']') {
-            take_section(&p, str_slice(line, 1, line.n - 1));
-            continue;
-        }
-        if (!str_find(line, STR("="), &equals)) {
-            problem(&p, "expected '[section]' or 'name = value'");
-            continue;
-        }
-        Str key = str_trim(str_slice(line, 0, equals));
-        Str value = str_trim(str_slice(line, equals + 1, line.n));
-        switch (p.section) {
-        case SECTION_NONE: break;
-        case SECTION_THEME: take_theme_key(&p, key, value); break;
-        case SECTION_PALETTE: take_palette(&p, key, value); break;
-        case SECTION_ROLES: take_role(&p, key, value); break;
-        }
+        take_line(&p, strip_comment(line));
     }
 }
 

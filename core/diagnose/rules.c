@@ -1,5 +1,6 @@
 #include "core/diagnose/rules.h"
 
+#include "core/base/ini.h"
 #include "core/base/utf8.h"
 
 #include <ctype.h>
@@ -11,6 +12,7 @@
 
 enum {
     VALUE_MAX = 48,
+    QUOTED = 40, /* of a line that says nothing, in the words about it */
     AT_SEVERITY = RULE_SETTING_COUNT, /* what a rule has beside its settings, in Parser.at */
     AT_OFF,
     AT_COUNT
@@ -245,27 +247,8 @@ static void take_off(Parser *p, Str value)
     }
 }
 
-static void take_line(Parser *p, Str line)
+static void take_pair(Parser *p, Str key, Str value)
 {
-    size_t equals = 0;
-    if (memchr(line.p, '\0', line.n)) {
-        problem(p, "a byte 0 stands in this line; write it anew");
-        return;
-    }
-    if (line.p[0] == '[' && line.p[line.n - 1] == ']') {
-        take_section(p, str_trim(str_slice(line, 1, line.n - 1)));
-        return;
-    }
-    if (p->lost) {
-        return;
-    }
-    if (!str_find(line, STR("="), &equals)) {
-        problem(p, "expected '[alert CLASS]' or 'name = value', not '%.*s'",
-                line.n > 40 ? 40 : (int)line.n, line.p);
-        return;
-    }
-    Str key = str_trim(str_slice(line, 0, equals));
-    Str value = str_trim(str_slice(line, equals + 1, line.n));
     if (!p->rule) {
         problem(p, "'%.*s' stands in no section; write [alert CLASS] above it", (int)key.n, key.p);
         return;
@@ -286,6 +269,27 @@ static void take_line(Parser *p, Str line)
     }
     problem(p, "'%.*s' is no setting of an alert; there are off, severity, hold, clear, worse, "
             "times, worse-times, restarts", (int)key.n, key.p);
+}
+
+static void take_line(Parser *p, Str text)
+{
+    IniLine line;
+    switch (ini_read(text, &line)) {
+    case INI_NOTHING: break;
+    case INI_SECTION: take_section(p, line.key); break;
+    case INI_ZERO: problem(p, "a byte 0 stands in this line; write it anew"); break;
+    case INI_PAIR:
+        if (!p->lost) {
+            take_pair(p, line.key, line.value);
+        }
+        break;
+    case INI_OTHER:
+        if (!p->lost) {
+            problem(p, "expected '[alert CLASS]' or 'name = value', not '%.*s'",
+                    line.text.n > QUOTED ? QUOTED : (int)line.text.n, line.text.p);
+        }
+        break;
+    }
 }
 
 /* It cannot get worse before it is there. */
@@ -318,10 +322,7 @@ int rules_parse(DiagRules *rules, Str text, const char *path, Text *problems)
     Str line;
     while (str_split(&text, '\n', &line)) {
         p.line++;
-        line = str_trim(line);
-        if (line.n > 0 && line.p[0] != '#' && line.p[0] != ';') {
-            take_line(&p, line);
-        }
+        take_line(&p, line);
     }
     check_order(&p);
     return p.count;

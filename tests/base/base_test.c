@@ -2,6 +2,7 @@
 #include "core/base/flags.h"
 #include "core/base/fs.h"
 #include "core/base/hash.h"
+#include "core/base/ini.h"
 #include "core/base/json.h"
 #include "core/base/mem.h"
 #include "core/base/rng.h"
@@ -241,6 +242,35 @@ static void test_files(void)
     free(file);
 }
 
+static void test_ini_lines(void)
+{
+    static const struct {
+        const char *line;
+        IniKind kind;
+        const char *key, *value;
+    } cases[] = {
+        {"  \t", INI_NOTHING, "", ""},
+        {" # a = b", INI_NOTHING, "", ""},
+        {"; a = b", INI_NOTHING, "", ""},
+        {"[ alert TAIL ]\r", INI_SECTION, "alert TAIL", ""},
+        {"[]", INI_SECTION, "", ""},
+        {"[", INI_OTHER, "", ""},
+        {"words", INI_OTHER, "", ""},
+        {" hold =  10s ", INI_PAIR, "hold", "10s"},
+        {"run = a=b ; c # d", INI_PAIR, "run", "a=b ; c # d"},
+        {"=", INI_PAIR, "", ""},
+        {"[a] = b", INI_PAIR, "[a]", "b"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        IniLine found;
+        CHECK_I64(ini_read(str_from(cases[i].line), &found), cases[i].kind);
+        CHECK(str_equal(found.key, str_from(cases[i].key)));
+        CHECK(str_equal(found.value, str_from(cases[i].value)));
+    }
+    IniLine line;
+    CHECK_I64(ini_read((Str){"a\0=b", 4}, &line), INI_ZERO);
+}
+
 /* A limit on sizes, as a disk that is full, lets the beginning through: the rest is tried, and the
  * error is that of the rest. */
 static void test_short_writes(void)
@@ -339,6 +369,7 @@ int main(void)
     RUN(test_flags_help);
     RUN(test_files);
     RUN(test_short_writes);
+    RUN(test_ini_lines);
     RUN(test_arena_and_digest);
     RUN(test_streamed_hashes);
     return test_end();

@@ -267,17 +267,19 @@ static void theme_mistakes(void)
     Theme theme;
     ThemeProblems problems = {.count = 0};
     char base[64];
-    static const char text[] = "[theme]\nbase = dusk\nspeed = 9\n[roles]\nok = gren\n"
+    static const char text[] = "ok = red\n[theme]\nbase = dusk\nspeed = 9\n[roles]\nok = gren\n"
                                "shine = red\nwarn = yellow on\ncrit = red loud\njunk\n"
                                "[rols]\nok = red\n[roles]\nstale = #ff0000 bold ; fine\n";
     theme_builtin(&theme, false);
     theme_parse(&theme, str_from(text), "x.theme", base, &problems);
-    CHECK_I64(problems.total, 7);
+    CHECK_I64(problems.total, 8);
     CHECK_STR(base, "dusk");
-    CHECK(strstr(problems.lines[0], "x.theme:3: 'speed'") != NULL);
-    CHECK(strstr(problems.lines[1], "x.theme:5: 'gren' is no colour") != NULL);
-    CHECK(strstr(problems.lines[2], "x.theme:6: role 'shine'") != NULL);
-    CHECK(strstr(problems.lines[4], "x.theme:8: 'loud' is no attribute") != NULL);
+    CHECK_STR(problems.lines[0],
+              "x.theme:1: 'ok' stands in no section; write [theme] above it");
+    CHECK(strstr(problems.lines[1], "x.theme:4: 'speed'") != NULL);
+    CHECK(strstr(problems.lines[2], "x.theme:6: 'gren' is no colour") != NULL);
+    CHECK(strstr(problems.lines[3], "x.theme:7: role 'shine'") != NULL);
+    CHECK(strstr(problems.lines[5], "x.theme:9: 'loud' is no attribute") != NULL);
     CHECK_I64(theme.styles[0][ROLE_STALE].fg, COLOUR_RGB | 0xff0000);
     CHECK_I64(theme_style(&theme, ROLE_OK, 256).fg, 114); /* the mistake left it as it was */
     problems.count = problems.total = 0;
