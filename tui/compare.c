@@ -176,6 +176,13 @@ static void compare_policies(Table *t, const Screen *screen, const PolicyRow *a,
     values(t, "held-out eval", one ? one->eval_reward_mean : val_none(),
            other ? other->eval_reward_mean : val_none(), format_ratio_val, "");
     t->y++;
+    if (a->state == POLICY_RETIRED || b->state == POLICY_RETIRED) {
+        const PolicyRow *gone = a->state == POLICY_RETIRED ? a : b;
+        draw_f(&t->d, 1, t->y - t->scroll, ROLE_DIM,
+               "no tensors to compare: the weights of %s are no longer kept",
+               format_version(gone->version, x));
+        return;
+    }
     const char *name = strrchr(screen->m->log_path, '/');
     draw_f(&t->d, 1, t->y - t->scroll, ROLE_DIM,
            "tensor by tensor: rolltop policy diff %lld %lld --log %s", (long long)a->version,

@@ -138,6 +138,9 @@ static void compares(void)
     CHECK_I64(model->detail[0].id, 211); /* the cursor and the one before it, the older first */
     CHECK_I64(model->detail[0].other, 212);
     CHECK(on_screen(model, 80, 24, "rolltop policy diff 211 212 --log"));
+    (void)press(model, "\x1b" "j=");
+    CHECK(on_screen(model, 80, 24, "the weights of v210 are no longer kept"));
+    CHECK(!on_screen(model, 80, 24, "rolltop policy diff"));
     (void)press(model, "\x1b" "*=");
     CHECK_I64(model->depth, 0);
     CHECK(on_screen(model, 80, 24, "two rows are compared"));
