@@ -272,8 +272,8 @@ static void walk_coarse(View *view, Pulse *pulse, int64_t t_us, const SparkShape
 static void settle(View *view, Pulse *pulse, int64_t key, int64_t last)
 {
     bool goes_on = pulse->settled && pulse->key_second == key && pulse->last_second <= last;
-    if (goes_on && pulse->last_second == last) {
-        return;
+    if ((goes_on && pulse->last_second == last) || !view_good(view)) {
+        return; /* nothing to add, or the read was ended before: what is known stays */
     }
     int64_t met = view->db.met;
     int64_t from = goes_on ? pulse->last_second + 1 : key < 0 ? 0 : key;
