@@ -141,7 +141,7 @@ static const char *const version_2[] = {
     NULL};
 
 /* What was known of an alert when: its row says only how bad it was at its worst. And the rules
- * that raised them, anew with every session that has other ones. */
+ * that raised them, anew at the start of every session. */
 static const char *const version_3[] = {
     "CREATE TABLE incident_change (change_id INTEGER PRIMARY KEY, incident_id INTEGER NOT NULL,"
     " t_us INTEGER NOT NULL, severity INTEGER NOT NULL, evidence TEXT) STRICT;",

@@ -295,7 +295,7 @@ void store_put_incident(Store *store, const IncidentFact *fact);
 typedef struct AlertRuleFact { /* all of a session's at once, with one t_us */
     int64_t t_us;
     const char *class_name;
-    const char *words; /* in the words of the configuration: "hold 10 s, severity crit" */
+    const char *words; /* in the words of the configuration: "hold 10s, severity crit" */
     bool changed;      /* not as it is by default */
 } AlertRuleFact;
 void store_put_alert_rule(Store *store, const AlertRuleFact *fact);
