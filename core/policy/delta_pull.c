@@ -1,7 +1,7 @@
 /* pull_weights: a local checkpoint directory follows the published versions. A patched file is
- * written beside the old one, its tensors are checked against the published checksums, and only
- * then it takes the old one's place: a wrong base, a damaged delta or a full disk leaves version
- * and bytes as they were, and trying again is safe. */
+ * written beside the old one, its tensors are checked against the published checksums, and once all
+ * of a version are right they take the old ones' places: a wrong base, a damaged delta or a full
+ * disk leaves version and bytes as they were, and trying again is safe. */
 #include "core/base/fs.h"
 #include "core/base/mem.h"
 #include "core/model/checkpoint.h"
@@ -242,25 +242,45 @@ static bool touches(const StFile *file, const StFile *delta)
     return false;
 }
 
-/* Every local file that a delta file touches is patched and proved; then all take their places. */
-static Err apply_file(const char *local, const StFile *delta, const DeltaIndex *index,
-                      Fault *fault)
+typedef struct Patches { /* local files under change, by all of a version's files */
+    Patch *items;
+    int count;
+} Patches;
+
+/* The one under change already, else a new one; *out is in the list also when it failed. */
+static Err patch_of(Patches *patches, const char *path, Patch **out, Fault *fault)
 {
-    Patch *patches = xcalloc(FILES_MAX, sizeof *patches);
-    int count = 0;
+    for (int i = 0; i < patches->count; i++) {
+        if (strcmp(patches->items[i].path, path) == 0) {
+            *out = &patches->items[i];
+            return ERR_OK;
+        }
+    }
+    if (patches->count == FILES_MAX) {
+        return fault_set(fault, ERR_LIMIT, "publish this version in full",
+                         "a delta changes more than %d files", FILES_MAX);
+    }
+    *out = &patches->items[patches->count++];
+    return patch_open(path, *out, fault);
+}
+
+/* Every local file that a delta file touches is patched and proved, beside the one that stays. */
+static Err apply_file(const char *local, const StFile *delta, const DeltaIndex *index,
+                      Patches *patches, Fault *fault)
+{
     int left = (int)st_count(delta);
     Err err = ERR_OK;
     DIR *dir = opendir(local);
     for (struct dirent *e = dir ? readdir(dir) : NULL; e && err == ERR_OK; e = readdir(dir)) {
-        if (!str_ends(str_from(e->d_name), STR(".safetensors")) || count == FILES_MAX) {
+        if (!str_ends(str_from(e->d_name), STR(".safetensors"))) {
             continue;
         }
         char *path = fs_join(local, e->d_name);
         StFile *file = NULL;
         err = st_open(path, &file, fault);
         if (err == ERR_OK && touches(file, delta)) {
-            Patch *patch = &patches[count++];
-            err = patch_open(path, patch, fault);
+            Patch *patch = NULL;
+            err = patch_of(patches, path, &patch, fault);
             err = err ? err : patch_tensors(patch, delta, index, &left, fault);
         }
         st_close(file);
@@ -271,16 +291,9 @@ static Err apply_file(const char *local, const StFile *delta, const DeltaIndex *
                         "%d tensors of delta %06lld are not in %s", left,
                         (long long)index->version, local);
     }
-    for (int i = 0; i < count && err == ERR_OK; i++) {
-        err = patch_keep(&patches[i], fault);
-    }
-    for (int i = 0; i < count; i++) {
-        patch_close(&patches[i]);
-    }
     if (dir) {
         closedir(dir);
     }
-    free(patches);
     return err;
 }
 
@@ -307,18 +320,18 @@ static Err prove_base(const DeltaIndex *index, const char *local, Fault *fault)
     return err;
 }
 
-static Err apply_delta(const char *dir, const DeltaIndex *index, const char *local,
-                       int64_t applied, Fault *fault)
+/* Each file that the index names, once. */
+static Err apply_files(const char *dir, const DeltaIndex *index, const char *local,
+                       Patches *patches, Fault *fault)
 {
-    if (index->base != applied) {
-        return fault_set(fault, ERR_STATE, "pull from a full version",
-                         "out-of-order delta: %s is based on %06lld, %s holds %06lld", dir,
-                         (long long)index->base, local, (long long)applied);
-    }
     const cJSON *map = json_get(index->json, "weight_map");
     const char *last = NULL;
-    Err err = prove_base(index, local, fault);
-    for (const cJSON *item = map ? map->child : NULL; item && err == ERR_OK; item = item->next) {
+    Err err = ERR_OK;
+    if (!cJSON_IsObject(map)) {
+        return fault_set(fault, ERR_FORMAT, "publish this version in full",
+                         "%s: its index holds no weight_map", dir);
+    }
+    for (const cJSON *item = map->child; item && err == ERR_OK; item = item->next) {
         const char *name = cJSON_IsString(item) ? item->valuestring : "";
         if (last && strcmp(name, last) == 0) {
             continue; /* the writer names a file's tensors in a row */
@@ -338,11 +351,60 @@ static Err apply_delta(const char *dir, const DeltaIndex *index, const char *loc
         char *path = fs_join(dir, name);
         StFile *delta = NULL;
         err = st_open(path, &delta, fault);
-        err = err ? err : apply_file(local, delta, index, fault);
+        err = err ? err : apply_file(local, delta, index, patches, fault);
         st_close(delta);
         free(path);
     }
+    return err;
+}
+
+/* All files are patched and proved before the first takes its place. */
+static Err apply_delta(const char *dir, const DeltaIndex *index, const char *local,
+                       int64_t applied, Fault *fault)
+{
+    if (index->version != applied + 1) {
+        return fault_set(fault, ERR_FORMAT, "publish this version in full",
+                         "%s: its index says that it is version %lld", dir,
+                         (long long)index->version);
+    }
+    if (index->base != applied) {
+        return fault_set(fault, ERR_STATE, "pull from a full version",
+                         "out-of-order delta: %s is based on %06lld, %s holds %06lld", dir,
+                         (long long)index->base, local, (long long)applied);
+    }
+    Patches patches = {xcalloc(FILES_MAX, sizeof *patches.items), 0};
+    Err err = prove_base(index, local, fault);
+    err = err ? err : apply_files(dir, index, local, &patches, fault);
+    for (int i = 0; i < patches.count && err == ERR_OK; i++) {
+        err = patch_keep(&patches.items[i], fault);
+    }
+    for (int i = 0; i < patches.count; i++) {
+        patch_close(&patches.items[i]);
+    }
+    free(patches.items);
     return err ? err : state_write(local, index->version, fault);
+}
+
+/* A delta whose index is lost or says nothing of it would pass for a complete version, and what is
+ * here would make room for it. Without a config nobody knows what is complete. */
+static Err prove_complete(const char *dir, const char *model_dir, const char *local, Fault *fault)
+{
+    const char *const places[] = {dir, model_dir, local};
+    Err err = ERR_OK;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char *path = fs_join(places[i], "config.json");
+        const bool there = places[i][0] && fs_exists(path);
+        free(path);
+        if (there) {
+            ModelConfig config;
+            StSet *set = NULL;
+            err = model_config_load(places[i], &config, fault);
+            err = err ? err : checkpoint_open(dir, &config, &set, fault);
+            st_set_close(set);
+            break;
+        }
+    }
+    return err;
 }
 
 /* ---- the pull ----------------------------------------------------------------------------- */
@@ -381,7 +443,8 @@ static Err pull(const char *source, const char *model_dir, const char *local, in
     Err err = find_start(source, target, *applied > 0 ? *applied : 0, &start, fault);
     if (err == ERR_OK && (*applied < 0 || start > *applied)) {
         char *full = start > 0 ? delta_version_dir(source, start) : xstrdup(model_dir);
-        err = copy_checkpoint(full, local, fault);
+        err = start > 0 ? prove_complete(full, model_dir, local, fault) : ERR_OK;
+        err = err ? err : copy_checkpoint(full, local, fault);
         err = err ? err : state_write(local, start, fault);
         *applied = err ? *applied : start;
         free(full);
