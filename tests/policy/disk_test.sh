@@ -4,35 +4,22 @@
 set -u
 R=${ROLLTOP:?}
 if [ "${1:-}" != inside ]; then
-    T=$(mktemp -d)
-    trap 'rm -rf "$T"' EXIT
-    if ! unshare -rm sh -c 'mount -t tmpfs none "$0" && mount --bind "$0" "$0"' "$T" 2>/dev/null; then
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    if ! unshare -rm sh -c 'mount -t tmpfs none "$0" && mount --bind "$0" "$0"' "$folder" \
+        2>/dev/null; then
         echo "skipped: no mount namespaces here (unshare -rm), so no disk can be filled"
         exit 77
     fi
-    unshare -rm sh "$0" inside "$T"
+    TMPDIR=$folder unshare -rm sh "$0" inside
     exit $?
 fi
-T=$2
-XDG_STATE_HOME=$T XDG_RUNTIME_DIR=$T
-export XDG_STATE_HOME XDG_RUNTIME_DIR
-failed=0
-core=
-trap '[ -n "$core" ] && kill -9 $core 2>/dev/null' EXIT
-fail() { echo "FAILED: $*"; failed=1; }
+. "$(dirname "$0")/../lib/script.sh"
+trap 'kill -9 $core 2>/dev/null' EXIT # what is mounted goes with the namespace, its folder after it
 sql() { "$R" query "$D" --json --sql "$1"; }
 number() { sed -n "s/.*\"$1\":[ \t]*\(-\{0,1\}[0-9][0-9]*\).*/\1/p"; }
 one() { sql "$1" | number n; }
 status() { "$R" ctl status --run disk; }
-wait_for() { # SECONDS COMMAND…
-    left=$(($1 * 10))
-    shift
-    while ! "$@" >/dev/null 2>&1; do
-        left=$((left - 1))
-        [ $left -le 0 ] && return 1
-        sleep 0.1
-    done
-}
 committed() { status | number policy_version | head -1; }
 beyond() { [ "$(committed)" -gt "$1" ]; }
 held() { status | grep -q "\"held\":.*$1"; }
