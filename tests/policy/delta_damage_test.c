@@ -85,7 +85,7 @@ static void frames(void)
     for (int e = DELTA_XOR; e <= DELTA_OVERWRITE; e++) {
         damage_frames((DeltaEncoding)e, 1, 1);
         damage_frames((DeltaEncoding)e, 700, 1);
-        damage_frames((DeltaEncoding)e, 300001, 7); /* more than one block, no whole number of them */
+        damage_frames((DeltaEncoding)e, 300001, 7); /* some blocks, and a part of one */
     }
 }
 
