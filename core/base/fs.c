@@ -109,7 +109,8 @@ bool fs_write_all(int fd, const void *bytes, size_t n)
         if (done < 0 && errno == EINTR) {
             continue;
         }
-        if (done < 0) {
+        if (done <= 0) {
+            errno = done < 0 ? errno : EIO; /* a device that takes nothing and says nothing */
             return false;
         }
         p += done;
