@@ -106,9 +106,14 @@ static const Rule rules[] = {
      " WHERE second = (SELECT max(second) FROM tick)"
      " AND probe > (SELECT coalesce(max(probe_id), 0) FROM probe)"},
     {"phases and steps end after their start",
-     "SELECT 'phase ' || phase_id || ' ended before it began' FROM phase"
-     " WHERE ended_us < started_us UNION ALL"
-     " SELECT 'step ' || step || ' ended before it began' FROM step WHERE ended_us < started_us"},
+     /* but for those under which the clock was set back: the next one began before them, too */
+     "SELECT 'phase ' || phase_id || ' ended before it began' FROM phase p"
+     " WHERE ended_us < started_us AND NOT EXISTS (SELECT 1 FROM phase n"
+     " WHERE n.phase_id = p.phase_id + 1 AND n.started_us < p.started_us) UNION ALL"
+     " SELECT 'step ' || step || ' ended before it began' FROM step s"
+     " WHERE ended_us < started_us AND NOT EXISTS (SELECT 1 FROM phase p JOIN phase n"
+     " ON n.phase_id = p.phase_id + 1 WHERE p.started_us >= s.started_us"
+     " AND n.started_us < s.started_us)"},
 };
 
 static void blob_size(sqlite3_context *context, int count, sqlite3_value **values)

@@ -2,6 +2,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/base/utf8.h"
 #include "tui/link.h"
 #include "tui/seek.h"
 
@@ -50,8 +51,25 @@ static Screen screen_of(Plain *p)
     return (Screen){.m = p->model, .s = snap(p), .now_us = clock_wall_us()};
 }
 
+/* For a locale that knows no more: letters of others become one '?' each. */
+static void to_ascii(Text *text)
+{
+    size_t out = 0;
+    for (size_t at = 0; at < text->n;) {
+        uint32_t code = 0;
+        bool partial = false;
+        size_t step = utf8_decode(text->p + at, text->n - at, &code, &partial);
+        text->p[out++] = code < 0x80 ? (char)code : '?';
+        at += step;
+    }
+    text->n = out;
+}
+
 static void flush_text(Plain *p, Text *text)
 {
+    if (p->options->ascii) {
+        to_ascii(text);
+    }
     (void)fwrite(text->p ? text->p : "", 1, text->n, p->out);
     text_free(text);
     p->quit = p->quit || fflush(p->out) != 0;
@@ -68,8 +86,10 @@ static void say_list(Plain *p, void (*list)(const Screen *screen, Text *out))
 
 static void say(Plain *p, const char *text)
 {
-    fprintf(p->out, "%s\n", text);
-    p->quit = p->quit || fflush(p->out) != 0;
+    Text line;
+    text_init(&line, OUT_MAX);
+    (void)text_addf(&line, "%s\n", text);
+    flush_text(p, &line);
 }
 
 /* ---- changes ------------------------------------------------------------------------------- */
@@ -161,7 +181,10 @@ static bool take_picture(Plain *p)
     request.strip_cells = 0;
     Err err = snapshot_read(p->view, &request, p->arenas[other], &p->snaps[other]);
     if (err != ERR_OK && snap(p)->ready) {
-        fprintf(p->out, "log: %s; the last picture stands\n", p->snaps[other].fault.sentence);
+        char words[FAULT_TEXT_MAX + 48];
+        (void)str_format(words, sizeof words, "log: %s; the last picture stands",
+                         p->snaps[other].fault.sentence);
+        say(p, words);
         return false;
     }
     p->current = other;

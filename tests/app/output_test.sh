@@ -109,6 +109,11 @@ says 0 "replay of" demo --incident
 # In lines a replay begins with the moment that was asked for, not with another before it.
 says 0 "step 7, phase" replay "$T/rolltop/incident.db" --plain --at 7
 [ "$(grep -c ' phase ' "$T/out")" -eq 1 ] || fail "replay --plain --at shows: $(cat "$T/out")"
+printf 'n\303\251e\033[31m\nevents\nquit\n' |
+    LC_ALL=C "$R" replay "$T/rolltop/incident.db" --plain >"$T/out" 2>"$T/err"
+grep -q "no command 'n?e?\[31m'" "$T/out" || fail "a command that there is not: $(cat "$T/out")"
+[ "$(LC_ALL=C tr -d '\000-\177' <"$T/out" | wc -c)" -eq 0 ] ||
+    fail "--plain keeps to ASCII where the locale does"
 says 0 "no event before this moment has 'nowhere' in it" \
     replay "$T/rolltop/incident.db" --plain --at nowhere
 says 2 "takes no other flag" demo --incident --seed 3

@@ -244,6 +244,26 @@ static void test_rules_of_today(void)
     gone();
 }
 
+/* What ended before it began is damage, unless the machine's clock was set back meanwhile: then
+ * what follows began before it, too. */
+static void test_clock_set_back(void)
+{
+    fresh();
+    put_run();
+    run_sql(path, "INSERT INTO phase (phase_id, started_us, step, phase, ended_us) VALUES"
+                  " (900001, 9000000000, 990, 1, 5000000000)");
+    Words words = check(path);
+    CHECK_I64(words.count, 1);
+    CHECK(strstr(words.text, "phase 900001 ended before it began") != NULL);
+    free(words.text);
+    run_sql(path, "INSERT INTO phase (phase_id, started_us, step, phase, ended_us) VALUES"
+                  " (900002, 5000000000, 990, 2, 5100000000)");
+    words = check(path);
+    CHECK_I64(words.count, 0);
+    free(words.text);
+    gone();
+}
+
 /* ---- zeroed pages ---- */
 
 static void damage_and_look(const char *table)
@@ -560,6 +580,7 @@ int main(void)
     RUN(test_sound);
     RUN(test_rules);
     RUN(test_rules_of_today);
+    RUN(test_clock_set_back);
     RUN(test_zeroed_probe_page);
     RUN(test_zeroed_tick_page);
     RUN(test_zeroed_engine_tick_page);
