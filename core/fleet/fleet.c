@@ -276,6 +276,11 @@ FleetEngine fleet_engine(const Fleet *fleet, int index)
     };
 }
 
+bool fleet_silent(const Fleet *fleet, int index, int64_t now_us)
+{
+    return probe_silent(&fleet->slots[index].probe, &fleet->config.probe, now_us);
+}
+
 static size_t address_place(const char *address)
 {
     return (size_t)hash64(address, strlen(address), 0) & (ADDRESS_TABLE - 1);

@@ -49,6 +49,8 @@ Err fleet_add(Fleet *fleet, const char *name, const char *address, bool local, i
 void fleet_remove(Fleet *fleet, int index, const char *reason); /* row stays, state GONE */
 int fleet_count(const Fleet *fleet);
 FleetEngine fleet_engine(const Fleet *fleet, int index);
+/* Nothing came from it for --probe-stale-ms (probe_silent). */
+bool fleet_silent(const Fleet *fleet, int index, int64_t now_us);
 void fleet_set_pid(Fleet *fleet, int index, int64_t pid); /* local parts: known by the core */
 /* Local parts: the process ended or was started; seen before any probe could. */
 void fleet_note_exit(Fleet *fleet, int index, const char *how);

@@ -355,10 +355,15 @@ static bool note_figures(ProbeState *p, const EngineAnswer *a, int64_t now_us)
     return another;
 }
 
+bool probe_silent(const ProbeState *p, const ProbeSettings *s, int64_t now_us)
+{
+    return p->last_ok_us > 0 && now_us - p->last_ok_us >= s->stale_ms * 1000;
+}
+
 static bool note_reply(ProbeState *p, const ProbeSettings *s, ProbeKind kind,
                        const EngineAnswer *a, int64_t now_us)
 {
-    const bool silent = p->last_ok_us > 0 && now_us - p->last_ok_us >= s->stale_ms * 1000;
+    const bool silent = probe_silent(p, s, now_us);
     if (kind != PROBE_HEALTH) { /* that one takes its time */
         note_late(p, silent && !p->cut_off ? now_us - p->last_ok_us : a->took_us, now_us);
     }

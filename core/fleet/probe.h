@@ -86,6 +86,8 @@ void probe_init(ProbeState *probe);
  * may be NULL (the frontend's). */
 int64_t probe_timeout_ms(const ProbeState *probe, const ProbeSettings *settings, ProbeKind kind,
                          int64_t now_us);
+/* It answered once, and nothing came from it for stale_ms, whatever its state says of that. */
+bool probe_silent(const ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
 /* Kinds to send now, as a bit set (1u << ProbeKind); marks them in flight. */
 unsigned probe_due(ProbeState *probe, const ProbeSettings *settings, int64_t now_us);
 ProbeVerdict probe_answer(ProbeState *probe, const ProbeSettings *settings, ProbeKind kind,

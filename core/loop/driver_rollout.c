@@ -279,12 +279,13 @@ void driver_rollout_engine_lost(Driver *d, int engine)
 }
 
 /* malloc'ed. */
-static TakeBackEngine *looks(const Driver *d)
+static TakeBackEngine *looks(const Driver *d, int64_t now_us)
 {
     TakeBackEngine *engines = xcalloc((size_t)d->seat_count + 1, sizeof *engines);
     for (int i = 0; i < d->seat_count; i++) {
         const Seat *seat = &d->seats[i];
-        engines[i] = (TakeBackEngine){seat->state, seat->state_since_us,
+        const bool silent = i < fleet_count(d->fleet) && fleet_silent(d->fleet, i, now_us);
+        engines[i] = (TakeBackEngine){seat->state, seat->state_since_us, silent,
                                       seat->took_back || (seat->part && !seat->part->child)};
     }
     return engines;
@@ -293,7 +294,7 @@ static TakeBackEngine *looks(const Driver *d)
 void driver_take_back(Driver *d, int64_t now_us)
 {
     const int count = fleet_count(d->fleet) < d->seat_count ? fleet_count(d->fleet) : d->seat_count;
-    TakeBackEngine *engines = looks(d);
+    TakeBackEngine *engines = looks(d, now_us);
     bool *taken = xcalloc((size_t)count + 1, sizeof *taken);
     const int bad = take_back_judge(&d->roll.many_us, engines, count, now_us, taken);
     for (int i = 0; i < count; i++) {

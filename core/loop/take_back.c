@@ -2,7 +2,7 @@
 
 typedef enum Look { LOOKS_WELL, LOOKS_BAD, IS_BAD } Look;
 
-static Look look_at(const TakeBackEngine *e, int64_t now_us)
+static Look by_state(const TakeBackEngine *e, int64_t now_us)
 {
     switch (e->state) {
     case ENGINE_DEAD: return IS_BAD;
@@ -20,6 +20,13 @@ static Look look_at(const TakeBackEngine *e, int64_t now_us)
     return LOOKS_WELL;
 }
 
+/* One that was late before is waited for longer, and is slow meanwhile: it may stand still, too. */
+static Look look_at(const TakeBackEngine *e, int64_t now_us)
+{
+    const Look look = by_state(e, now_us);
+    return look == LOOKS_WELL && e->silent ? LOOKS_BAD : look;
+}
+
 int take_back_judge(int64_t *many_us, const TakeBackEngine *engines, int count, int64_t now_us,
                     bool *taken)
 {
@@ -27,7 +34,7 @@ int take_back_judge(int64_t *many_us, const TakeBackEngine *engines, int count, 
     int bad = 0;
     for (int i = 0; i < count; i++) {
         const TakeBackEngine *e = &engines[i];
-        const bool known = e->known || (look_at(e, now_us) != LOOKS_WELL &&
+        const bool known = e->known || (by_state(e, now_us) != LOOKS_WELL &&
                                         now_us - e->since_us >= TAKE_BACK_BELIEVED_US);
         taken[i] = known && look_at(e, now_us) == IS_BAD;
         if (!known && e->state != ENGINE_GONE) {

@@ -14,6 +14,7 @@
 typedef struct TakeBackEngine {
     EngineState state;
     int64_t since_us; /* in that state */
+    bool silent;      /* nothing came from it for --probe-stale-ms, whatever its state */
     bool known;       /* it was taken back before, or its process has ended: no matter of looks */
 } TakeBackEngine;
 

@@ -13,7 +13,7 @@ static void fleet_of(int count)
 {
     many_us = 0;
     for (int i = 0; i < count; i++) {
-        engines[i] = (TakeBackEngine){ENGINE_UP, S(100), false};
+        engines[i] = (TakeBackEngine){ENGINE_UP, S(100), false, false};
     }
 }
 
@@ -47,6 +47,29 @@ static void one_of_many_is_taken_at_once(void)
     goes(0, ENGINE_STUCK, S(200));
     CHECK_I64(take_back_judge(&many_us, engines, 2, S(202), taken), 0);
     CHECK(taken[0] && taken_of(2) == 1);
+}
+
+/* Engines that were late before are slow while the others are called dead: all stand still. */
+static void silent_ones_count(void)
+{
+    fleet_of(3);
+    goes(0, ENGINE_SLOW, S(202));
+    goes(1, ENGINE_DEAD, S(205));
+    goes(2, ENGINE_SLOW, S(202));
+    engines[0].silent = engines[2].silent = true;
+    CHECK_I64(take_back_judge(&many_us, engines, 3, S(205), taken), 3);
+    CHECK_I64(taken_of(3), 0);
+    fleet_of(3);
+    goes(0, ENGINE_SLOW, S(100)); /* slow for long, and it answers */
+    goes(1, ENGINE_DEAD, S(205));
+    goes(2, ENGINE_SLOW, S(100));
+    CHECK_I64(take_back_judge(&many_us, engines, 3, S(205), taken), 0);
+    CHECK(taken[1] && taken_of(3) == 1);
+    goes(1, ENGINE_DEAD, S(305));
+    many_us = 0;
+    engines[0].silent = engines[2].silent = true; /* how long they were slow says nothing of that */
+    CHECK_I64(take_back_judge(&many_us, engines, 3, S(305), taken), 3);
+    CHECK_I64(taken_of(3), 0);
 }
 
 static void most_at_once_wait(void)
@@ -112,6 +135,7 @@ static void what_is_known_is_no_matter_of_looks(void)
 int main(void)
 {
     RUN(one_of_many_is_taken_at_once);
+    RUN(silent_ones_count);
     RUN(most_at_once_wait);
     RUN(what_is_known_is_no_matter_of_looks);
     return test_end();
