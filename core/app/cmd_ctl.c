@@ -132,6 +132,11 @@ static int call(const RunEntry *run, const char *verb, const char *target, const
     Err err = ctl_connect(run->socket, CALL_MS, &client, &fault);
     err = err ? err : ctl_call(client, text_str(&request), CALL_MS, &reply, &fault);
     int status = APP_FAILED;
+    if (err == ERR_TIMEOUT && !json_bool(run->status, "recording", true)) {
+        fault = (Fault){0}; /* what is asked is written before it is done */
+        (void)fault_set(&fault, err, "give its disk room; two interrupts end the run without",
+                        "the log of %s cannot be written: %s is done once it can", run->id, verb);
+    }
     if (err != ERR_OK) {
         (void)app_fail(&fault, APP_FAILED);
     } else {

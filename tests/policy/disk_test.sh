@@ -171,10 +171,14 @@ wait_for 90 further || fail "it goes on at step $((step + 1))"
 quiet
 fill 0
 "$R" ctl resume --run disk >/dev/null 2>&1 &
-asked=$!
 deaf() { status | grep -q '"recording":.*false'; }
 wait_for 90 deaf || { fail "the log cannot be written, and the run says so"; status; }
 serve 2 || fail "the engines serve while the log waits"
+"$R" ctl note "is it written?" --run disk >"$T/o" 2>&1 && fail "nothing is done that is not written"
+grep -q "the log of disk cannot be written: note is done once it can" "$T/o" ||
+    { fail "what is asked of a log that waits"; cat "$T/o"; }
+"$R" ctl note "and now?" --run disk >/dev/null 2>&1 &
+asked=$!
 now=$(committed)
 rm "$T/disk/filler"
 wait_for 90 beyond "$now" || { fail "room again: the run goes on"; status; tail -5 "$T/out"; }
