@@ -365,6 +365,7 @@ static SyncJob *job_start(Driver *d, int64_t to, int only, bool again, const cha
             ids[job->count] = (TxnMember){
                 .engine = i, .incarnation = d->seats[i].incarnation,
                 .holds = d->seats[i].verified == job->from && !d->seats[i].bring,
+                .unknown = job->from < 0 && job->id > 1,
                 .keeps = only < 0 && d->config->inflight == INFLIGHT_IN_PLACE &&
                          sync_own_engine(d, i),
                 .looks = !d->seats[i].part && !d->seats[i].no_look,

@@ -398,6 +398,7 @@ Job *sim_job_start(SimWorld *world, int64_t to, int only)
             job->members[job->count++] = (TxnMember){
                 .engine = i, .incarnation = core->seats[i].incarnation,
                 .holds = core->seats[i].verified == job->from && !core->seats[i].bring,
+                .unknown = job->from < 0 && job->id > 1,
                 .keeps = only < 0 && world->inflight == SIM_INFLIGHT_IN_PLACE &&
                          world->engines[i].keeps,
                 .same_digest = world->engines[i].proves,

@@ -8,8 +8,9 @@
  * cannot be brought over: APPLY again (retries), else DECIDE roll-back, ROLLBACK (apply the old
  * version to whoever was touched and verify it), QUARANTINE who cannot, CONTINUE, OPEN. A member
  * that dies is dropped from the membership (it is fenced when it comes back). With from_version -1
- * there is nothing to go back to: touched members are quarantined; so is, in a roll-back, who was
- * not touched and is not known to hold the old version.
+ * there is nothing to go back to: touched members are quarantined, and whoever an earlier update
+ * may have touched (`unknown`); so is, in a roll-back, who was not touched and is not known to hold
+ * the old version.
  *
  * Every action carries a sequence number, and only the answer with the number of the outstanding
  * action counts: a late answer of an attempt that was given up is ignored and counted. No answer
@@ -46,6 +47,7 @@ typedef struct TxnMember {
     int engine;
     int64_t incarnation;
     bool holds; /* verified on from_version before; else a roll-back that cannot prove it fences */
+    bool unknown; /* nothing was committed yet, and an earlier update may have loaded anything */
     bool keeps; /* its pause keeps requests, and its flush then proves that no cache outlives it */
     bool same_digest; /* its checksum is the artifact's digest (txn_expect_digests) */
     bool looks; /* can say whether it sees an artifact */

@@ -211,7 +211,7 @@ void txn_start_rollback(Txn *txn, int64_t now_us)
     for (int i = 0; i < txn->count; i++) {
         Member *member = &txn->members[i];
         member->applies = 0;
-        bool nowhere = member->touched && txn->config.from_version < 0;
+        bool nowhere = (member->touched || member->id.unknown) && txn->config.from_version < 0;
         bool unproved = !member->touched && !member->id.holds && txn->config.from_version >= 0 &&
                         !TXN_PLANTED(PLANTED_UNPROVED);
         if (member_active(member) && (nowhere || unproved)) {
