@@ -105,7 +105,9 @@ static void on_generated(Generation *g, const GenerateResult *r, void *user)
     s->count++;
     s->end = r->end;
     s->tokens = r->count;
-    memcpy(s->ids, r->ids, (r->count < 64 ? r->count : 64) * sizeof *r->ids);
+    if (r->count > 0) { /* ids may be NULL where there are none */
+        memcpy(s->ids, r->ids, (r->count < 64 ? r->count : 64) * sizeof *r->ids);
+    }
     s->version = r->span_count == 1 ? r->spans[0].weight_version : -1;
     snprintf(s->engine, sizeof s->engine, "%s", r->engine);
     snprintf(s->detail, sizeof s->detail, "%s", r->detail);
