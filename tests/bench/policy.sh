@@ -1,6 +1,6 @@
 #!/bin/sh
 # Figures of the policy transaction. usage: policy.sh BUILD [EPISODES]
-# EPISODES of 64 simulated engines, about four transactions with faults each (267000: a million).
+# EPISODES of 64 simulated engines, about four transactions with faults each (271000: a million).
 set -u
 build=${1:?usage: policy.sh BUILD [EPISODES]}
 episodes=${2:-2400}
