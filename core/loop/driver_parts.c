@@ -2,12 +2,11 @@
  * pause when they end, stopped with the run. */
 #include "core/loop/driver_private.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
+#include "core/net/port.h"
+
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -216,27 +215,6 @@ static const char **part_argv(const Part *part, const char *port, const char *th
     return argv;
 }
 
-/* A port that nobody uses at this moment. Somebody may take it before the child does; then the
- * child says so, ends, and is started again. */
-static Err free_port(int *port, Fault *fault)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t n = sizeof address;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool good = fd >= 0 && bind(fd, (struct sockaddr *)&address, n) == 0 &&
-                getsockname(fd, (struct sockaddr *)&address, &n) == 0;
-    int why = errno;
-    if (fd >= 0) {
-        close(fd);
-    }
-    if (!good) {
-        return fault_set_sys(fault, ERR_IO, why, NULL, "no free port on 127.0.0.1");
-    }
-    *port = ntohs(address.sin_port);
-    return ERR_OK;
-}
-
 static bool is_command(const Part *part)
 {
     return part->kind == PART_ENGINE && part->driver->config->engine_command;
@@ -246,7 +224,7 @@ static Err part_start(Part *part, Fault *fault)
 {
     Driver *d = part->driver;
     if (is_command(part) && part->port == 0) { /* it says its port to nobody: it is told one */
-        Err err = free_port(&part->port, fault);
+        Err err = port_free(&part->port, fault);
         if (err != ERR_OK) {
             return err;
         }
@@ -361,6 +339,10 @@ void driver_parts_free(Driver *d)
         child_free(d->local.parts[i].child);
         child_free(d->local.parts[i].ended);
     }
+    if (d->local.frontend_fd > 0) {
+        close(d->local.frontend_fd);
+    }
+    d->local.frontend_fd = 0;
     free(d->local.parts);
     d->local.parts = NULL;
     d->local.count = 0;
@@ -431,7 +413,7 @@ Err driver_parts_start(Driver *d, Fault *fault)
         d->front.direct = d->front.up = true;
     } else if (c->rollout_url) {
         (void)str_format(d->front.url, sizeof d->front.url, "%s", c->rollout_url);
-    } else if (free_port(&port, fault) != ERR_OK) {
+    } else if (port_reserve(&port, &d->local.frontend_fd, fault) != ERR_OK) {
         return ERR_IO;
     } else {
         (void)str_format(d->front.url, sizeof d->front.url, "http://127.0.0.1:%d", port);

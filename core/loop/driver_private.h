@@ -162,6 +162,7 @@ typedef struct DriverLocal {
     Part *parts;
     int count;
     Part *frontend; /* NULL: not ours */
+    int frontend_fd; /* holds the frontend's port between its lives (port.h); 0: none */
 } DriverLocal;
 
 typedef struct DriverMembers { /* where engines are learnt of (driver_members.c) */
