@@ -1,4 +1,4 @@
-/* Ports of this machine for servers that the core starts and that somebody has to know beforehand. */
+/* Ports of this machine for servers that the core starts and whose port it has to know before. */
 #ifndef ROLLTOP_NET_PORT_H
 #define ROLLTOP_NET_PORT_H
 
